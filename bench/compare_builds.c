@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Allreduces of two builds of the library in one process, in turn: what else a machine does, and which cores its ranks
-// have got, hits both alike. scripts/compare_builds.sh compiles it, and the two shared objects that it loads.
+// Allreduces of two builds of the library in one process, in turn: the machine's other work, and the choice of cores
+// for the ranks, affect both alike. scripts/compare_builds.sh compiles it, and the two shared objects that it loads.
 //
 //     compare_builds OLD.so NEW.so ROUNDS BYTES...
 //

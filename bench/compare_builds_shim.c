@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What compare_builds.c loads of each build, compiled with that build's headers.
+// The part of each build that compare_builds.c loads, compiled with that build's headers.
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
 #include <stdio.h>

@@ -5,10 +5,10 @@
 //
 //     cuda_allreduce_benchmark --ranks 2 --json allreduce.json
 //
-// The ranks are threads that share one GPU, a stream each; their messages stop over in pinned memory. So it shows what
-// kernels, launches and copies cost, not a network. A call is timed on the host, from when all ranks begin it to when
-// all streams have come to its end, in turn with the other forms'; medians. Without a GPU: one line, and exit status
-// 77.
+// The ranks are threads that share one GPU, a stream each; their messages pass through pinned memory. So it shows the
+// cost of kernels, launches and copies, not of a network. A call is timed on the host, from when all ranks begin it to
+// when all streams have come to its end. The forms' calls take turns; times are medians. Without a GPU: one line, and
+// exit status 77.
 
 #include <array>
 #include <barrier>
@@ -118,7 +118,7 @@ nlohmann::ordered_json measure_size(int ranks, std::size_t elements, int rounds)
     return {{"elements", elements}, {"rounds", rounds}, {"forms", rows}};
 }
 
-// Nanoseconds of one look at an address that has been looked at before.
+// Nanoseconds of one look-up of an address that was looked up before.
 template <typename Look>
 double nanoseconds_of(const Look& look) {
     constexpr int kLooks = 10000;

@@ -38,7 +38,7 @@ class Event {
     cudaEvent_t event_ = nullptr;
 };
 
-// The same 16 MiB again and again: drawing all of a large array would take longer than measuring with it.
+// The same 16 MiB again and again: drawing a whole large array would take longer than the measurement.
 inline std::vector<float> gaussians(std::size_t count) {
     constexpr std::size_t kDrawn = std::size_t{1} << 22;
     std::mt19937 generator(20260000U);

@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the codecs' kernels are on a GPU, and how close to what its memory allows:
+// How fast the codecs' kernels are on a GPU, and how close to its memory's limit:
 //
 //     cuda_kernel_benchmark --json kernels.json
 //
 // The rival is a copy from device to device, in turn with the kernels: of_copy = a kernel's bytes per second over the
 // copy's, which reads and writes 4 bytes per element; fill only writes them (cudaMemsetAsync), as decode nearly does.
-// Times are of events around each launch, medians. The arrays are to be several times the L2 cache; with smaller ones
-// the ratios mean little. Without a GPU: one line, and exit status 77.
+// Times are medians, between events around each launch. The arrays should be several times as large as the L2 cache;
+// with smaller arrays the ratios mean little. Without a GPU: one line, and exit status 77.
 
 #include <vector>
 
@@ -23,7 +23,7 @@
 namespace onebit::bench {
 namespace {
 
-constexpr std::size_t kRanks = 8; // whose messages the server's kernel averages
+constexpr std::size_t kRanks = 8; // the server's kernel averages their messages
 
 // One chunk, and all that the kernels read and write of it.
 class Arena {
@@ -58,7 +58,7 @@ class Arena {
                  const cuda::AverageEncodeArguments arguments = {to, incoming_pointers_.data(), kRanks, 1.0F / kRanks};
                  check(cuda::average_encode(arguments, nullptr));
              }});
-        cases.push_back({"fill", 4, [this] { // decode, too, hardly reads
+        cases.push_back({"fill", 4, [this] { // decode hardly reads, either
                              check(cudaMemsetAsync(output_.data(), 0, chunk_.count * sizeof(float), nullptr),
                                    "cudaMemsetAsync");
                          }});
@@ -120,7 +120,7 @@ class Arena {
     DeviceArray<std::uint32_t> message_;
     DeviceArray<std::uint32_t> incoming_;
     DeviceArray<const std::uint32_t*> incoming_pointers_;
-    DeviceArray<std::uint32_t> longest_message_; // of grouped codes: has room for any of theirs
+    DeviceArray<std::uint32_t> longest_message_; // of grouped codes: has room for each code's
     DeviceArray<unsigned long long> first_;
 };
 

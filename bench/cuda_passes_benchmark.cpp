@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the optimizers' passes are on a GPU, how close to what its memory allows, and what whole steps take:
+// How fast the optimizers' passes are on a GPU, how close to its memory's limit, and how long whole steps take:
 //
 //     cuda_passes_benchmark --json passes.json
 //
-// The rival is a copy from device to device, as in cuda_kernel_benchmark, whose columns and conditions are these, too.
-// The steps are the launches of a rank of 8, one behind the other, without what goes over the network: dense Adam's,
-// and 1-bit Adam's in its compression stage; of a model that is one tensor of floats, and of one of several. Passes by
-// themselves are of the latter.
+// The rival is a copy from device to device. Columns and conditions are those of cuda_kernel_benchmark. The steps are
+// the launches of one rank of 8, one after the other, without the network: dense Adam's, and 1-bit Adam's in its
+// compression stage. They are of a model that is one tensor of floats, and of a model of several tensors. Single passes
+// are of the model of several tensors.
 
 #include <bit>
 #include <cstdio>
@@ -27,7 +27,7 @@
 namespace onebit::bench {
 namespace {
 
-constexpr std::size_t kRanks = 8; // whose step it is one of
+constexpr std::size_t kRanks = 8; // the step is that of one of them
 
 std::vector<float> squares(std::vector<float> values) {
     for (float& value : values) value *= value;
@@ -87,7 +87,7 @@ class Model {
     }
 
     cuda::Pieces pieces() const { return {pieces_->data(), count_, settings_.data()}; }
-    // By tensor: factors that change nothing, and small steps.
+    // For each tensor: factors that change nothing, and small steps.
     const float* ones() const { return ones_.data(); }
     const float* steps() const { return steps_.data(); }
     // By block, of all chunks.
@@ -329,7 +329,7 @@ bool fits(std::size_t elements) {
     return elements < free / Arena::kBytes;
 }
 
-// Time over time, which is printed, too.
+// Ratios of times, which are printed, too.
 nlohmann::ordered_json compare_steps(const nlohmann::ordered_json& rows, std::size_t elements) {
     nlohmann::ordered_json ratios;
     for (const char* const model : {"one tensor", "several tensors"}) {

@@ -54,7 +54,7 @@ class DeviceArray {
     T* data_ = nullptr;
 };
 
-// Prints one line on the GPU that is used, and returns the same; nothing, where there is none.
+// Prints one line on the GPU that is used, and returns the same; nothing, if there is no GPU.
 inline std::optional<nlohmann::ordered_json> describe_device() {
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -81,7 +81,7 @@ struct CudaOptions {
     std::string json{};
 };
 
-// The options that all have. `options.elements` has the sizes that are the default.
+// The options of all these benchmarks. `options.elements` has the default sizes.
 inline void add_options(CLI::App& app, CudaOptions& options) {
     std::string sizes;
     for (const std::size_t elements : options.elements) sizes += " " + std::to_string(elements);
@@ -101,9 +101,9 @@ inline void write_report(const nlohmann::ordered_json& report, const std::string
     if (!file.flush()) throw std::runtime_error(name + ": can't be written");
 }
 
-// What a benchmark's main() does: reads the command line, names the GPU, lets measure(report) print its table and add
-// it to the report, and writes that, also if measure() fails. As it may be killed, measure() writes it after each size,
-// too. Returns the exit status.
+// A benchmark's main(): reads the command line, names the GPU, lets measure(report) print its table and add it to the
+// report, and writes the report, also if measure() fails. As the program may be killed, measure() writes the report
+// after each size, too. Returns the exit status.
 template <typename Measure>
 int run_benchmark(CLI::App& app, int argc, char** argv, const CudaOptions& options, const Measure& measure) {
     CLI11_PARSE(app, argc, argv);

@@ -1,17 +1,17 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the sign codec's kernels are, on one core, and how close to what memory allows:
+// How fast the sign codec's kernels are, on one core, and how close to memory's limit:
 //
 //     taskset -c 1 kernel_benchmark                     Google Benchmark, every kernel and instruction set
 //     taskset -c 1 kernel_benchmark --ratio             a table of medians and their ratios
 //     taskset -c 1 kernel_benchmark --benchmark_filter=encode --elements 4194304
 //
-// Each kernel runs as the codec runs it: block by block over arrays far larger than the caches, with the scales that
-// its last run gave. Its rival is the memory floor of its access pattern (memory_floor.hpp) over arrays of the same
-// size and kind (2 MiB-aligned, huge pages). Floor and kernel take turns in one process, so that neighbours' noise hits
-// both; of_floor = median time of the floor / median time of the kernel, 1 being the best that can be hoped for.
-// With arrays that fit into a cache the ratios mean little: each pass finds what the one before left there.
+// Each kernel runs as the codec runs it: block by block over arrays far larger than the caches, with the scales of its
+// last run. Its rival is the memory floor of its access pattern (memory_floor.hpp) over arrays of the same size and
+// kind (2 MiB-aligned, huge pages). Floor and kernel take turns in one process, so that the machine's other work
+// affects both. of_floor = median time of the floor / median time of the kernel; 1 is the best possible value. With
+// arrays that fit into a cache the ratios mean little: each pass finds there what the pass before left.
 
 #include <benchmark/benchmark.h>
 
@@ -52,7 +52,7 @@ namespace {
 // Ranks whose bits the server's kernel averages.
 constexpr std::size_t kRanks = 4;
 
-// What all kernels work on. A pass leaves the arrays fit for the next one.
+// The arrays of all kernels. A pass leaves them fit for the next pass.
 struct Arena {
     explicit Arena(std::size_t elements)
         : count(ceil_divide(elements, kBlockElements) * kBlockElements),
@@ -89,7 +89,7 @@ struct Case {
     std::function<void(const SignKernels&)> pass;
 };
 
-// The scale that a block's sum stands for, as the codec forms it; near enough for a benchmark.
+// The scale from a block's sum, almost as the codec computes it: near enough for a benchmark.
 float scale_of(float sum, onebit_scale_t scale) {
     const float mean = sum / static_cast<float>(kBlockElements);
     return scale == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean;
@@ -135,7 +135,7 @@ void add_blend_encode(Arena& arena, std::vector<Case>& cases) {
                      }});
 }
 
-// Of two ranks' values, the other's from a slot that stays in the caches.
+// Of two ranks' values. The other rank's values come from a slot that stays in the caches.
 void add_mean_encode(Arena& arena, std::vector<Case>& cases) {
     cases.push_back({"mean_encode/parts:2", Floor::kAxpy, 12.125, [&arena](const SignKernels& k) {
                          for (std::size_t b = 0; b < arena.scales.size(); ++b) {
@@ -221,7 +221,7 @@ void add_copy(Arena& arena, std::vector<Case>& cases) {
          }});
 }
 
-// Of two ranks' values, the other's from a slot that stays in the caches; to such a slot, and to where it is wanted.
+// Of two ranks' values. The other rank's come from a slot that stays in the caches. To such a slot, and to the output.
 void add_mean(Arena& arena, std::vector<Case>& cases) {
     cases.push_back({"mean/parts:2", Floor::kScale, 8, [&arena](const SignKernels& sign) {
                          const NumericKernels& k = numeric_kernels(sign.name);
@@ -293,7 +293,7 @@ void add_widen_bytes(Arena& arena, std::vector<Case>& cases) {
     });
 }
 
-// To where it stays in the cache, as the library does, which rounds it next.
+// The output stays in the cache, as in the library, which rounds it next.
 template <class Kernel>
 void add_mean_of_halves(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
     add_by_block(arena, cases, name, Floor::kRead, 2, [&arena, kernel](const NumericKernels& k, std::size_t i) {
@@ -390,7 +390,7 @@ void add_grouped(Arena& arena, std::size_t code, const std::string& name, std::v
                      }});
 }
 
-// A code of few elements through its codec, for kernels are but a part of it.
+// A code of few elements through its codec, because the kernels are only a part of it.
 void add_sparse(Arena& arena, onebit_codec_t which, std::vector<Case>& cases) {
     const auto codec_of = [which](const SignKernels& k) {
         CodecConfig config;
@@ -565,7 +565,7 @@ void print_row(const std::string& kernel, const char* what, double time, double 
     std::printf("%-29s%-18s%10.2f%10.2f%10.3f\n", kernel.c_str(), what, time * 1e3, bytes / time / 1e9, floor / time);
 }
 
-// Every kernel beside its floor, `rounds` times in turn: all instruction sets but the reference, which is no rival.
+// Every kernel and its floor, `rounds` times in turn. All instruction sets except the reference, which is no rival.
 void print_ratios(const std::vector<Case>& cases, Arena& arena, std::size_t rounds) {
     std::printf("# %zu float32 elements, %zu rounds in turn, one core; medians; of_floor = floor's ms / kernel's ms\n",
                 arena.count, rounds);
@@ -576,7 +576,7 @@ void print_ratios(const std::vector<Case>& cases, Arena& arena, std::size_t roun
         FloorTimes floor(kernel.floor, arena);
         std::vector<std::vector<double>> times(tables.size());
         for (std::size_t round = 0; round <= rounds; ++round) {
-            if (round == 0) { // warms up, and is forgotten
+            if (round == 0) { // warms up, and is not counted
                 kernel.pass(*tables[0]);
                 continue;
             }

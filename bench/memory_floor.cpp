@@ -21,10 +21,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 
 constexpr std::size_t kLine = 16;   // floats
-constexpr std::size_t kAhead = 512; // floats: half a page, the best of 256 to 2048 where it was tried
+constexpr std::size_t kAhead = 512; // floats: half a page, the best of 256 to 2048 in measurements
 
-// Fetches the cache line that will be needed `kAhead` elements later, once per line whatever the vectors' length. At
-// the arrays' end that is memory which is not theirs: a prefetch of it does nothing.
+// Fetches the cache line that will be needed `kAhead` elements later, once per line with any length of vectors. At the
+// arrays' end that line lies outside the arrays: there a prefetch does nothing.
 template <bool kPrefetch>
 HWY_INLINE void fetch_ahead(const float* p, std::size_t i) {
     if constexpr (kPrefetch) {
@@ -47,7 +47,7 @@ float axpy(const float* HWY_RESTRICT x, float* HWY_RESTRICT y, std::size_t count
 template <bool kPrefetch>
 float scale(const float* /*x*/, float* HWY_RESTRICT y, std::size_t count) {
     const Tag d;
-    const auto a = hn::Set(d, -1.0F); // neither grows nor fades into denormals, however often it is run
+    const auto a = hn::Set(d, -1.0F); // values neither grow nor become denormal, however often it runs
     for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
         fetch_ahead<kPrefetch>(y, i);
         hn::Store(hn::Mul(a, hn::Load(d, y + i)), d, y + i);
@@ -96,7 +96,7 @@ float read(const float* HWY_RESTRICT x, float* /*y*/, std::size_t count) {
     return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// HWY_EXPORT wants plain names.
+// HWY_EXPORT needs plain names.
 float axpy_plain(const float* x, float* y, std::size_t count) {
     return axpy<false>(x, y, count);
 }

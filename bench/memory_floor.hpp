@@ -1,11 +1,11 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What memory itself takes: for each pattern of access that a kernel has, the simplest loop with the same pattern and
-// next to no arithmetic. A kernel as fast as its floor is as fast as this machine allows.
+// The time that memory itself takes. For each kernel's access pattern it runs the simplest loop with the same pattern
+// and almost no arithmetic. A kernel as fast as its floor is as fast as this machine allows.
 //
-// There is no single fastest such loop: prefetching by hand or storing past the caches helps on one machine and hurts
-// on another. So each floor is a few candidates, in the widest vectors that the machine has, and the best of them
+// No such loop is fastest everywhere: prefetching by hand or storing past the caches helps on one machine and hurts on
+// another. So each floor has a few candidates, in the widest vectors that the machine has, and the best candidate
 // counts.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fused optimizer passes beside the memory floor, in turn in one process: dense Adam's one pass, and the two passes
-// of 1-bit Adam's compression stage, before and after the exchange.
+// The fused optimizer passes and the memory floor, in turn in one process: dense Adam's one pass, and the two passes of
+// 1-bit Adam's compression stage, before and after the exchange.
 
 #include <onebit/onebit.h>
 
@@ -79,7 +79,7 @@ class Model {
         });
     }
 
-    // After it.
+    // After the exchange.
     void decode_and_update() {
         const SegmentSink sink(layout_, [&](const Segment& s, const float* momentum) {
             kernels_.exchanged_update(momentum, s.parameters(), s.count, update_);

@@ -48,7 +48,7 @@ struct Buffers : HostBuffers {
     static std::uint16_t* as_bfloat16(FloatBuffer& buffer) { return reinterpret_cast<std::uint16_t*>(buffer.data()); }
 };
 
-// For powersgd the values are a matrix, about square, whose rows are a power of two long, and a vector of what is left.
+// For powersgd the values are an almost square matrix, whose rows are a power of two long, and a vector of the rest.
 std::array<std::uint64_t, 4> shapes_of(std::size_t count) {
     std::size_t side = 1;
     while (4 * side * side <= count) side *= 2;
@@ -89,7 +89,7 @@ class Allreduce : public Operation {
             config.stream = buffers.gpu->stream();
         }
         require_success(ranks, onebit_allreduce_create(comm, &config, &allreduce_), "onebit_allreduce_create");
-        // As the library found out for its own messages.
+        // The library has found this out for its own messages.
         mpi_reaches_gpu_ = std::string_view(info().transport).ends_with(", direct");
     }
 
@@ -177,7 +177,7 @@ class Allreduce : public Operation {
         if (info().algorithm == ONEBIT_ALGORITHM_DENSE) return {FloatBuffer(count_), FloatBuffer(0), {}};
         std::uint64_t begin = 0;
         std::uint64_t length = 0;
-        if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // factors are no errors
+        if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // powersgd's factors are no errors
         Errors errors{FloatBuffer(count_), FloatBuffer(length), {begin, length}};
         get_error(errors.worker.data(), has_factors_ ? nullptr : errors.server.data(), nullptr, nullptr);
         weigh_levels(errors.worker);
@@ -220,7 +220,7 @@ class Allreduce : public Operation {
                         "onebit_allreduce_get_error");
     }
 
-    // A rank's error on an upper level is of a group's average: it counts as much as the ranks of that group.
+    // A rank's error on an upper level is that of a group's average: it counts once for each rank of the group.
     void weigh_levels(FloatBuffer& worker) const {
         const onebit_algorithm_t algorithm = info().algorithm;
         if (algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
@@ -272,7 +272,7 @@ class Allreduces : public Collective {
     onebit_comm_t comm_;
     const OsuProgram& program_;
     const OsuOptions& options_;
-    std::optional<Gpu> gpu_; // lives longer than memory that is its own
+    std::optional<Gpu> gpu_; // lives longer than the GPU's buffers
     std::optional<Buffers> buffers_;
 };
 

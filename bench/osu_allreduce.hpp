@@ -5,8 +5,8 @@
 // osu_onebit_iallreduce share.
 //
 // With --accelerator cuda, OMB's option, values lie in GPUs' memory, and a call ends when its stream has come to its
-// end. The dense MPI_Allreduce is of the same memory where the MPI reaches it; else, of the host's, with a copy of all
-// values before and after it, as a program without onebit would do it: the "Ranks:" line says which.
+// end. The dense MPI_Allreduce uses the same memory if the MPI can reach it. Otherwise it uses the host's memory, and
+// all values are copied before and after it, as in a program without onebit. The "Ranks:" line says which.
 #pragma once
 
 #include <onebit/onebit.h>

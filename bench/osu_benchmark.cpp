@@ -73,7 +73,7 @@ double reduce(const Ranks& ranks, double value, MPI_Op operation) {
     return result;
 }
 
-// Of the slowest rank's time in each iteration: a collective takes as long as its last rank. On rank 0.
+// The median of the slowest rank's time in each iteration: a collective takes as long as its last rank. On rank 0.
 double median_of_slowest(const Ranks& ranks, const std::vector<double>& times) {
     std::vector<double> slowest(times.size());
     MPI_Reduce(times.data(), slowest.data(), static_cast<int>(times.size()), MPI_DOUBLE, MPI_MAX, 0, ranks.comm);
@@ -82,7 +82,7 @@ double median_of_slowest(const Ranks& ranks, const std::vector<double>& times) {
     return slowest.size() % 2 == 1 ? slowest[half] : (slowest[half - 1] + slowest[half]) / 2;
 }
 
-// Fills in what the times say; complete on rank 0.
+// Fills in the results of the times; complete on rank 0.
 void summarize(const Ranks& ranks, const Times& times, OsuRow& row) {
     const double average = mean(times.compressed);
     row.iterations = times.compressed.size();
@@ -93,7 +93,7 @@ void summarize(const Ranks& ranks, const Times& times, OsuRow& row) {
     row.dense_us = reduce(ranks, mean(times.dense), MPI_SUM) / ranks.size;
     row.median_us = median_of_slowest(ranks, times.compressed);
     row.dense_median_us = median_of_slowest(ranks, times.dense);
-    // As nccl-tests count it: what each rank has to send or to get of the whole buffer, over the time.
+    // As in nccl-tests: the part of the whole buffer that each rank has to send or to get, divided by the time.
     row.bus_bandwidth = static_cast<double>(row.bytes) * (ranks.size - 1) / ranks.size / row.median_us / 1e3;
     if (!times.bfloat16.empty()) row.bfloat16_median_us = median_of_slowest(ranks, times.bfloat16);
 }
@@ -148,7 +148,7 @@ bool benchmark_size(const Ranks& ranks, const OsuProgram& program, const OsuOpti
     if (options.full) {
         const OperationInfo info = operation->info();
         if (last_plan.empty()) report.comment(describe_settings(ranks, program, options, *operation));
-        // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
+        // The choice depends on the size, and a speedup near 1 has another meaning if nothing was compressed.
         const std::string plan = std::string(kAlgorithmNames[info.algorithm]) + " over " + info.transport;
         if (plan != last_plan) {
             report.comment("From " + std::to_string(bytes) + " bytes: " + plan + " (" + info.reason + ")");
@@ -165,8 +165,8 @@ bool benchmark_size(const Ranks& ranks, const OsuProgram& program, const OsuOpti
     return row.valid;
 }
 
-// MIN, 2 MIN, 4 MIN, ... up to MAX; where ranks have shards, less what those can't share equally. Sizes that onebit
-// cannot do are named in one comment.
+// MIN, 2 MIN, 4 MIN, ... up to MAX; if ranks have shards, less the rest that shards can't share equally. One comment
+// names the sizes that onebit cannot do.
 std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuProgram& program, const OsuOptions& options,
                                        const OsuReport& report) {
     const std::size_t element = element_bytes(options);
@@ -191,7 +191,7 @@ std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuProgram& pro
     return sizes;
 }
 
-// Whether all ranks can do what the options ask for; if not, the first that can't says why.
+// Whether all ranks can do what the options ask for. If not, the first rank that can't says why.
 bool all_can(const Ranks& ranks, const OsuBenchmark& benchmark, const OsuOptions& options) {
     const std::string missing = benchmark.missing(options);
     const int without = missing.empty() ? ranks.size : ranks.rank;

@@ -1,11 +1,11 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the OSU-style benchmarks have in common: all of the program but the collective.
+// What the OSU-style benchmarks have in common: the whole program except the collective.
 //
-// With --full each iteration also times MPI's dense float32 call of the same size. The two take turns, and the one that
-// goes first changes from iteration to iteration, so that whatever else the machine does hits both alike. Where the
-// dense call sums onebit averages: the division is not charged to it.
+// With --full each iteration also times MPI's dense float32 call of the same size. The two calls take turns. The first
+// call changes from iteration to iteration, so that the machine's other work affects both alike. If the dense call
+// sums, onebit averages: the division is not charged to the dense call.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -28,13 +28,13 @@ class Collective {
     Collective(const Collective&) = delete;
     Collective& operator=(const Collective&) = delete;
 
-    // Of a whole buffer of `count` elements. Collective.
+    // The operation on a whole buffer of `count` elements. Collective.
     virtual std::unique_ptr<Operation> create(std::size_t count) = 0;
-    // What every operation sends, in the host's memory.
+    // The values that every operation sends, in the host's memory.
     virtual const float* values() const = 0;
 };
 
-// What a benchmark has of its own.
+// The part that differs between benchmarks.
 class OsuBenchmark {
   public:
     explicit OsuBenchmark(const OsuProgram& program) : program_(program) {}
@@ -43,9 +43,9 @@ class OsuBenchmark {
     OsuBenchmark& operator=(const OsuBenchmark&) = delete;
 
     const OsuProgram& program() const { return program_; }
-    // Why this rank can't do what the options ask for; "" where it can.
+    // Why this rank can't do what the options ask for; "" if it can.
     virtual std::string missing(const OsuOptions&) const { return ""; }
-    // Collective. `ranks` and `options` outlive what is returned.
+    // Collective. `ranks` and `options` outlive the returned object.
     virtual std::unique_ptr<Collective> prepare(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options,
                                                 std::size_t largest) const = 0;
 

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// bfloat16, which has half of float32's bytes: its values, and a rival of osu_onebit_allreduce, MPI_Allreduce of it.
-// MPI has no such type, so it is MPI_UINT16_T with a sum of our own, as frameworks do it; the values are bfloat16
-// already, nothing is converted.
+// bfloat16, which has half of float32's bytes: its values, and a rival of osu_onebit_allreduce, MPI_Allreduce of them.
+// MPI has no such type. So the rival uses MPI_UINT16_T with a sum of our own, as frameworks do. The values are bfloat16
+// already: nothing is converted.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* widen
 
 class Bfloat16Rival {
   public:
-    // Rounds `count` values, which are then there to be summed.
+    // Rounds `count` values, and keeps them to be summed.
     Bfloat16Rival(const Ranks& ranks, const float* values, std::size_t count);
     ~Bfloat16Rival() { MPI_Op_free(&sum_); }
     Bfloat16Rival(const Bfloat16Rival&) = delete;
     Bfloat16Rival& operator=(const Bfloat16Rival&) = delete;
 
-    // Of the first `count`.
+    // Of the first `count` values.
     void allreduce(std::size_t count);
 
   private:

@@ -14,26 +14,26 @@ namespace onebit::bench {
 
 class Gpu {
   public:
-    // Why this rank can't have one; "" where it can.
+    // Why this rank can't have a GPU; "" if it can.
     static std::string missing();
 
-    // The one with the rank's number among those of its node, modulo the number of GPUs, as OMB chooses them; and a
-    // stream there. Collective. This and all below throw where CUDA fails.
+    // The GPU whose number is the rank's number on its node, modulo the number of GPUs, as in OMB; and a stream there.
+    // Collective. This and all functions below throw if CUDA fails.
     explicit Gpu(const Ranks& ranks);
     ~Gpu();
     Gpu(const Gpu&) = delete;
     Gpu& operator=(const Gpu&) = delete;
 
     void* stream() const; // a cudaStream_t
-    void wait() const;    // for all that is in it
+    void wait() const;    // for all work in the stream
 
-    // So many floats in its memory.
+    // So many floats in the GPU's memory.
     using Buffer = std::unique_ptr<float[], void (*)(float*)>;
     static Buffer nothing() {
         return {nullptr, [](float*) {}};
     }
     Buffer allocate(std::size_t count) const;
-    // Host memory that is copied often, which needs no stopover while what is returned lives.
+    // Pins host memory that is copied often. Copies are direct while the returned object lives.
     Buffer pin(FloatBuffer& buffer, std::size_t count) const;
     // From the host's memory to the GPU's or back; waits.
     void copy(float* to, const float* from, std::size_t count) const;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Instead of osu_gpu.cpp in a build without CUDA: missing() says so, and then nobody calls the rest.
+// Instead of osu_gpu.cpp in a build without CUDA: missing() says so, and then nothing calls the rest.
 
 #include <stdexcept>
 

@@ -6,8 +6,8 @@
 //
 //     mpirun -n 4 osu_onebit_all_gather -m 16:64M -f -c
 //
-// A size is that of the whole buffer, which each rank gets; a shard of it is what a rank sends. (In OMB's osu_allgather
-// it is the shard's.) The rival, with --full, is MPI_Allgather (osu_benchmark.hpp).
+// A size is that of the whole buffer, which each rank gets; each rank sends a shard of it. (In OMB's osu_allgather a
+// size is that of the shard.) The rival, with --full, is MPI_Allgather (osu_benchmark.hpp).
 
 #include "osu_shards.hpp"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Latency of onebit_allreduce_run for a range of message sizes, measured and printed as the OSU micro-benchmarks
-// measure and print MPI_Allreduce, so that what people know how to read, plot and parse stays the same:
+// measure and print MPI_Allreduce, so that people and programs can read, plot and parse it as before:
 //
 //     mpirun -n 4 osu_onebit_allreduce -m 4:64M -f -c
 //

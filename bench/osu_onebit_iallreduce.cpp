@@ -1,13 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of an allreduce passes while something else is computed, as OMB's osu_iallreduce measures it of
-// MPI_Iallreduce: first calls alone, then as much computing as one of them takes, with a call in flight that is tested
-// now and then.
+// How much of an allreduce overlaps with computing, as OMB's osu_iallreduce measures it for MPI_Iallreduce: first calls
+// alone, then computing for as long as one call takes, with a call in flight that is tested now and then.
 //
 //     mpirun -n 4 osu_onebit_iallreduce -m 4:64M -f -c
 //
-// Overall is the time of both together, Compute that of computing alone, Pure Comm. that of the call alone. Overlap is
+// Overall is the time of both together, Compute of computing alone, Pure Comm. of the call alone. Overlap is
 // 100 (1 - (Overall - Compute) / Pure Comm.), at least 0. The rival, with --full, is MPI_Iallreduce with as many
 // MPI_Test.
 

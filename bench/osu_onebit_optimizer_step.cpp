@@ -6,8 +6,8 @@
 //
 //     mpirun -n 4 osu_onebit_optimizer_step -m 4M:64M -f -c
 //
-// The rival, with --full, is MPI_Allreduce of all gradients with a dense step behind it, of onebit's fused kernels:
-// Adam, or LAMB for LAMB's kinds.
+// The rival, with --full, is MPI_Allreduce of all gradients, and then a dense step with onebit's fused kernels: Adam,
+// or LAMB for LAMB's kinds.
 //
 // --validation: all ranks have the same parameters, and they are finite.
 
@@ -114,7 +114,7 @@ class Step : public Operation {
         rival_->step();
     }
 
-    // It has no other values than its gradients, and no results but the parameters.
+    // A step has no values except its gradients, and no results except the parameters.
     void run_of(const float*, float*) override { run(); }
     void run_rival_of(const float*, float*) override { run_rival(); }
     void reset() override {}

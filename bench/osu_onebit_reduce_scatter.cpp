@@ -6,8 +6,8 @@
 //
 //     mpirun -n 4 osu_onebit_reduce_scatter -m 16:64M -f -c
 //
-// A size is that of the whole buffer, which each rank sends; a shard of it is what a rank gets. The rival, with --full,
-// is MPI_Reduce_scatter_block (osu_benchmark.hpp).
+// A size is that of the whole buffer, which each rank sends; each rank gets a shard of it. The rival, with --full, is
+// MPI_Reduce_scatter_block (osu_benchmark.hpp).
 
 #include "osu_shards.hpp"
 

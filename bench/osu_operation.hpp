@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A collective that a benchmark measures: onebit's, and MPI's beside it.
+// A collective that a benchmark measures: onebit's, and MPI's to compare with.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -16,12 +16,12 @@
 
 namespace onebit::bench {
 
-// Of the whole buffer, in elements.
+// A part of the whole buffer, in elements.
 struct Part {
     std::size_t begin = 0;
     std::size_t count = 0;
 
-    // Wraps round where i lies before the part: then it is no index of the part either.
+    // If i lies before the part, i - begin wraps round: then it is no index of the part, either.
     bool has(std::size_t i) const { return i - begin < count; }
 };
 
@@ -30,11 +30,11 @@ struct Shape {
     std::size_t count = 0; // of the whole buffer
     Part input;
     Part output;
-    int divisor = 1;           // of what MPI's call delivers: where that sums, onebit averages
-    bool rounded_once = false; // each element of a result: no error but the inputs' is between it and the exact one
+    int divisor = 1;           // of the results of MPI's call: if MPI's call sums, onebit averages
+    bool rounded_once = false; // each element of a result: it differs from the exact one only by the inputs' errors
 };
 
-// What onebit says of a handle.
+// What onebit says about a handle.
 struct OperationInfo {
     OperationInfo() = default;
     template <class Info> // onebit_allreduce_info_t, onebit_shard_info_t
@@ -57,7 +57,7 @@ struct OperationInfo {
 // The error state of a handle.
 struct Errors {
     FloatBuffer worker; // of the elements of Shape::input
-    FloatBuffer server; // of those of `served`
+    FloatBuffer server; // of the elements of `served`
     Part served;
 };
 
@@ -75,8 +75,8 @@ struct HostBuffers {
     FloatBuffer receive;
 };
 
-// Of one size: a handle of onebit's, made with the benchmark's options, and MPI's call. All calls but the
-// const ones are collective.
+// One size's handle of onebit's, made with the benchmark's options, and MPI's call. All calls except the const ones are
+// collective.
 class Operation {
   public:
     Operation() = default;
@@ -101,7 +101,7 @@ class Operation {
     virtual void run_of(const float* input, float* output) = 0;
     virtual void run_rival_of(const float* input, float* output) = 0;
 
-    // Whether results are as they should be, where they are no averages: those have validate().
+    // Whether results that are no averages are as they should be. Averages have validate().
     virtual bool is_valid() { return true; }
 
     virtual void reset() = 0;
@@ -109,7 +109,7 @@ class Operation {
     virtual Errors errors() const = 0;
     virtual Shape shape() const = 0;
 
-    // What else the line of settings says, from its comma on.
+    // The rest of the line of settings, from its comma on.
     virtual std::string settings() const { return ""; }
 };
 

@@ -17,7 +17,7 @@ namespace onebit::bench {
 namespace {
 
 constexpr std::size_t kLargeMessage = 8192;       // OMB: larger ones get fewer iterations
-constexpr std::size_t kMaxIterations = 100000000; // each one's time is kept, and they are reduced in one message
+constexpr std::size_t kMaxIterations = 100000000; // each one's time is kept, and all are reduced in one message
 // MPI 3.1 counts elements in an int; the dense rival could go no further.
 constexpr std::size_t kMaxBytes = std::size_t{INT_MAX} * sizeof(float);
 
@@ -30,7 +30,7 @@ std::size_t require_bytes(const std::string& option, const std::string& text) {
     return *bytes;
 }
 
-// MAX, MIN:MAX or MIN:, as OMB has them.
+// MAX, MIN:MAX or MIN:, as in OMB.
 void read_message_size(const std::string& text, const OsuProgram& program, OsuOptions& options) {
     const std::string name = "--message-size";
     const std::size_t colon = text.find(':');
@@ -91,7 +91,7 @@ struct Words {
 // What --algorithm accepts.
 std::vector<std::string> algorithms(const OsuProgram& program) {
     if (program.shards) return {"auto", "dense", "pipelined"};
-    std::vector<std::string> names = kNamedAlgorithms; // levels come by --levels
+    std::vector<std::string> names = kNamedAlgorithms; // --levels gives levels
     if (program.steps) std::erase(names, "dense");
     return names;
 }

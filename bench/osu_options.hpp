@@ -20,16 +20,16 @@
 
 namespace onebit::bench {
 
-// By onebit_algorithm_t, as on the command line.
+// Indexed by onebit_algorithm_t, as on the command line.
 inline constexpr std::array kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
                                                "two_level", "bruck", "ring", "levels"};
-// Those that can be asked for by name alone.
+// The algorithms that need no more than their name.
 inline const std::vector<std::string> kNamedAlgorithms(kAlgorithmNames.begin(), kAlgorithmNames.end() - 1);
 
 // By onebit_optimizer_kind_t.
 inline constexpr std::array kOptimizerNames = {"adam", "onebit_adam", "lamb", "onebit_lamb", "zero_one_adam"};
 
-// By onebit_datatype_t, "" where there is no benchmark of it.
+// Indexed by onebit_datatype_t; "" for types without a benchmark.
 inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};
 
 // By onebit_check_t.
@@ -45,7 +45,7 @@ struct OsuOptions {
     std::size_t min_bytes = 4;
     std::size_t max_bytes = std::size_t{1} << 20;
     std::size_t mem_limit = std::size_t{512} << 20; // of one buffer, as in OMB: it caps max_bytes
-    std::optional<std::size_t> iterations;          // given: for every size
+    std::optional<std::size_t> iterations;          // if given, for every size
     std::optional<std::size_t> warmup;
     bool full = false;
     bool json = false;
@@ -71,7 +71,7 @@ struct OsuOptions {
     std::uint32_t threads = 0; // 0: the library's default
 };
 
-// Of an element that a size counts.
+// Bytes of an element that a size counts.
 inline std::size_t element_bytes(const OsuOptions& options) {
     return options.datatype == ONEBIT_FLOAT32 ? sizeof(float) : sizeof(std::uint16_t);
 }
@@ -84,12 +84,12 @@ std::size_t warmup_for(const OsuOptions& options, std::size_t bytes);
 std::optional<std::size_t> parse_bytes(const std::string& text);
 
 // Fills `options` from the command line. Returns the exit status the program must end with at once (0 after --help and
-// --version), or nothing if it should go on. Every rank gets the same arguments; only the one that passes streams
-// talks.
+// --version), or nothing if it should go on. Every rank gets the same arguments; only the rank that passes streams
+// prints.
 std::optional<int> parse_options(int argc, const char* const* argv, const OsuProgram& program, OsuOptions& options,
                                  std::ostream& out, std::ostream& err);
 
-// Sets what a config has of them.
+// Sets those options that a config has.
 template <class Config> // onebit_allreduce_config_t, onebit_shard_config_t
 void apply(const OsuOptions& options, Config* config) {
     config->threads = options.threads;

@@ -12,10 +12,10 @@ namespace onebit::bench {
 
 namespace {
 
-// Something to compute, in the registers of one core: it takes no memory's time from the calls.
+// Something to compute in the registers of one core: it takes no memory bandwidth from the calls.
 class Work {
   public:
-    // Measures how long a unit takes, while all ranks do. Collective.
+    // Measures how long a unit takes, while all ranks measure it. Collective.
     explicit Work(const Ranks& ranks) {
         constexpr std::size_t kUnits = 1000000;
         MPI_Barrier(ranks.comm);
@@ -84,7 +84,7 @@ Overlap measure(const Ranks& ranks, const OsuOptions& options, Operation& operat
 } // namespace
 
 void measure_overlap(const Ranks& ranks, const OsuOptions& options, Operation& operation, OsuRow& row) {
-    double calls[2] = {row.average_us, row.dense_us}; // rank 0 knows them
+    double calls[2] = {row.average_us, row.dense_us}; // known on rank 0
     MPI_Bcast(calls, 2, MPI_DOUBLE, 0, ranks.comm);
     Work work(ranks);
     row.overlap = measure(ranks, options, operation, row.bytes, work, kOwn, calls[0]);

@@ -14,7 +14,7 @@ namespace onebit::bench {
 
 namespace {
 
-// A run may be watched through a pipe, or killed half-way: every line is out at once.
+// A run may be watched through a pipe, or killed half-way: every line is flushed at once.
 void print_line(const std::string& line) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);

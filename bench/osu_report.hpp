@@ -1,12 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table that the OSU-style benchmarks print. OMB's layout, so that what reads osu_allreduce reads this: lines that
-// are no data begin with '#', the size stands left in 10 characters, every further column right in 18 (the iterations
-// in 12). OMB's columns come first and in OMB's order; onebit's own, with --full, follow them. Those that one benchmark
-// alone has come last. Of osu_onebit_iallreduce the columns are those that OMB has without --full.
+// The table that the OSU-style benchmarks print. The layout is OMB's, so that programs that read osu_allreduce's output
+// can read this table: lines that are no data begin with '#', the size stands left in 10 characters, every further
+// column right in 18 (the iterations in 12). OMB's columns come first, in OMB's order; onebit's own columns, with
+// --full, follow. Columns of one benchmark alone come last. osu_onebit_iallreduce has OMB's columns without --full.
 //
-// With --json each line is an object instead: {"size": 64, ...} for a row, {"comment": "..."} for what is no data.
+// With --json each line is an object instead: {"size": 64, ...} for a row, {"comment": "..."} for other lines.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct Overlap {
     double overall_us = 0; // of computing with a call in flight
     double compute_us = 0; // of the same computing alone
 
-    // As OMB has it: how much of a call's time passes meanwhile.
+    // As in OMB: the share of a call's time that passes during the computing.
     double percent(double call_us) const;
 };
 
@@ -32,10 +32,10 @@ struct OsuRow {
     std::size_t bytes = 0;
     std::size_t iterations = 0;
     double average_us = 0; // of the compressed call: over iterations, then over ranks
-    double minimum_us = 0; // of the ranks' averages, as OMB has them
+    double minimum_us = 0; // of the ranks' averages, as in OMB
     double maximum_us = 0;
     bool valid = true;
-    Overlap overlap; // where the program has one; average_us and dense_us are of calls that are waited for at once
+    Overlap overlap; // if the program has one; average_us and dense_us are of calls that are waited for at once
     Overlap dense_overlap;
     // The rest is printed with --full only. Medians are of each iteration's slowest rank.
     double dense_us = 0;
@@ -44,12 +44,12 @@ struct OsuRow {
     double bfloat16_median_us = 0; // with --bf16
     std::uint64_t wire_bytes = 0;
     double relative_error = 0;
-    double bus_bandwidth = 0; // in GB/s, of the compressed call; where ranks have shards
+    double bus_bandwidth = 0; // in GB/s, of the compressed call; if ranks have shards
 };
 
 class OsuReport {
   public:
-    // Prints nothing unless `enabled`: only one rank talks.
+    // Prints nothing unless `enabled`: only one rank prints.
     OsuReport(bool enabled, const OsuProgram& program, const OsuOptions& options);
 
     void header() const;
@@ -79,7 +79,7 @@ class OsuReport {
     bool enabled_;
     bool json_;
     bool cuda_;
-    std::vector<Column> columns_; // behind the size
+    std::vector<Column> columns_; // after the size
 };
 
 } // namespace onebit::bench

@@ -92,7 +92,7 @@ class ShardCollective : public Collective {
     const Ranks& ranks_;
     onebit_comm_t comm_;
     const OsuOptions& options_;
-    HostBuffers buffers_; // each as large as the whole, of which a shard is used where that is all
+    HostBuffers buffers_; // each as large as the whole; where a shard is enough, a shard of it is used
 };
 
 template <class Calls>

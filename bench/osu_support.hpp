@@ -21,7 +21,7 @@ enum class Completion {
     kOverlapped, // started, and something computed before they are waited for
 };
 
-// One of the benchmarks: what differs in what it says and accepts.
+// One of the benchmarks: how its output and its options differ.
 struct OsuProgram {
     const char* name;       // "osu_onebit_allreduce"
     const char* collective; // in a sentence
@@ -39,7 +39,7 @@ struct Ranks {
     int size = 1;
 };
 
-// A benchmark has nothing to save: it names the rank, the call and the reason, and ends all ranks.
+// A benchmark has nothing to save. So on an error it names the rank, the call and the reason, and ends all ranks.
 inline void require_success(const Ranks& ranks, onebit_status_t status, const char* call) {
     if (status == ONEBIT_SUCCESS) return;
     std::fprintf(stderr, "%s: rank %d: %s: %s: %s\n", ranks.program, ranks.rank, call, onebit_status_string(status),
@@ -51,7 +51,7 @@ inline void require_success(const Ranks& ranks, onebit_status_t status, const ch
 // Page-aligned floats, as OMB's buffers are. Zeroed, so that no page is touched for the first time in a timed call.
 class FloatBuffer {
   public:
-    // Collective, from memory that the ranks of a node share where they can.
+    // Collective. Takes memory that the ranks of a node share, if they can.
     FloatBuffer(const Ranks& ranks, onebit_comm_t comm, std::size_t count) {
         void* memory = nullptr;
         require_success(ranks, onebit_mem_alloc(comm, count * sizeof(float), &memory), "onebit_mem_alloc");

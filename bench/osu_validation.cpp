@@ -20,8 +20,8 @@ namespace {
 constexpr int kCalls = 20;
 constexpr std::size_t kPiece = 65536; // elements
 
-// Call k's input is the benchmark's input times one of these: powers of two, so that the products are exact and the
-// sum of all inputs is known exactly; of both signs, so that a forgotten error cannot hide behind equal inputs.
+// Call k's input is the benchmark's input times one of these. They are powers of two, so that the products are exact
+// and the sum of all inputs is known exactly. They have both signs, so that equal inputs cannot hide a forgotten error.
 constexpr std::array<float, 5> kFactors = {1.0F, -0.5F, 2.0F, 0.25F, -1.0F};
 
 float factor(int call) {
@@ -32,7 +32,7 @@ double largest_magnitude(const float* values, std::size_t count) {
     double largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const double magnitude = std::fabs(static_cast<double>(values[i]));
-        // Written so that a NaN ends up in `largest` instead of being passed over.
+        // With this form of the comparison a NaN gets into `largest` and is not skipped.
         if (!(magnitude <= largest)) largest = magnitude;
     }
     return largest;
@@ -68,10 +68,10 @@ double largest_sum(const Ranks& ranks, std::size_t count, Term&& term) {
     return largest;
 }
 
-// How large an error can be at most, over the largest input. Where a code is within r of the largest magnitude that is
-// encoded, input and error together, that is r / (1 - r).
-// A sign knows no r: the error of an outlier grows for many calls. With results of zeros, as those of elements that
-// aren't kept, it comes to 7/2, the sum of the factors over the largest.
+// The largest possible error, divided by the largest input. If a code's error is at most r times the largest encoded
+// magnitude (input and error together), this is r / (1 - r).
+// A sign has no r: the error of an outlier grows for many calls. If results are zeros, as for elements that aren't
+// kept, it comes to 7/2, the sum of the factors divided by the largest factor.
 double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
     if (algorithm == ONEBIT_ALGORITHM_DENSE) return 0;
     switch (codec) {
@@ -131,7 +131,7 @@ bool validate(const Ranks& ranks, Operation& operation, onebit_codec_t codec, co
     magnitude = largest_of_ranks(ranks, magnitude);
     largest_input = largest_of_ranks(ranks, largest_input);
 
-    // What this rank has of the sum of the results less that of the exact ones. A whole result is the same on all.
+    // This rank's part of the sum of the results minus the sum of the exact ones. A whole result is the same on all.
     const auto difference = [&](std::size_t i) {
         double value = 0;
         if (shape.input.has(i)) value -= factor_sum * input[i - shape.input.begin] / shape.divisor;

@@ -5,10 +5,10 @@
 //
 //     mpirun -n 2 build/release/bench/overlap_benchmark
 //
-// A backward pass is played: the tensors of a transformer, last to first, each busy on this rank's core for a time
-// proportional to its size. One way exchanges everything in onebit_optimizer_step, the others call
-// onebit_optimizer_grad_ready after each tensor. What a step takes longer than its backward pass is what communication
-// and optimizer cost; the ways take turns within each round.
+// The backward pass is simulated: the tensors of a transformer, last to first, each keeps this rank's core busy for a
+// time proportional to its size. One way exchanges everything in onebit_optimizer_step, the others call
+// onebit_optimizer_grad_ready after each tensor. A step's time minus its backward pass's time is the cost of
+// communication and optimizer. The ways take turns within each round.
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
@@ -86,7 +86,7 @@ struct Way {
     double step(const Model& model, double backward_ms) {
         const Clock::time_point begin = Clock::now();
         double due = 0;
-        double in_calls = 0; // which delays the backward pass, as it would in a training
+        double in_calls = 0; // this time delays the backward pass, as in a training
         for (std::size_t k = model.sizes.size(); k-- > 0;) {
             due += backward_ms * static_cast<double>(model.sizes[k]) / static_cast<double>(model.gradients.size());
             while (milliseconds_since(begin) - in_calls < due) {

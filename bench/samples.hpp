@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the kernels' benchmarks, on the CPU and on the GPU, are fed with, and what becomes of their times.
+// Input values of the kernels' benchmarks, on the CPU and on the GPU, and statistics of their times.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace onebit::bench {
 
-// One Gaussian block after another would take longer to make than to measure: a few hundred, repeated.
+// Drawing every Gaussian block would take longer than the measurement. So a few hundred blocks are repeated.
 inline void fill_with_gaussians(float* values, std::size_t count, std::mt19937& generator) {
     std::normal_distribution<float> gaussian;
     const std::size_t period = std::min<std::size_t>(count, 1U << 20U);

@@ -6,7 +6,7 @@
 
 namespace onebit::bench {
 
-// Of an optimizer that does the same work in every step behind the first one, which ends its warm-up.
+// The config of an optimizer that does the same work in every step after the first step, which ends its warm-up.
 inline onebit_optimizer_config_t steady_config(onebit_optimizer_kind_t kind) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-6);
     if (kind == ONEBIT_OPTIMIZER_ADAM || kind == ONEBIT_OPTIMIZER_LAMB) return config;

@@ -1,11 +1,11 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a step takes after the freeze, or of a kind that doesn't freeze, by the form of its exchange:
+// How long a step takes after the freeze, or with a kind that doesn't freeze, for each form of its exchange:
 //
 //     mpirun -n 4 build/release/bench/step_benchmark --algorithms pipelined,two_level
 //
-// An optimizer for each form, over parameters and gradients that they share. Their steps take turns.
+// Each form has an optimizer; all share parameters and gradients. The optimizers' steps take turns.
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>

@@ -14,7 +14,7 @@ namespace onebit {
 
 // The calls that every collective has, each a whole C function on a handle. `Object`: Allreduce, ReduceScatter, ...
 
-/// `name`: of the [out] handle, and of the collective in the log.
+/// `name`: the [out] handle's name. `log_name`: the collective's name in the log.
 template <typename Object, typename Handle, typename Config>
 onebit_status_t create_collective(onebit_comm_t comm, const Config* config, Handle* handle, const char* name,
                                   const char* log_name) noexcept {

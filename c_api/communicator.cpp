@@ -102,19 +102,19 @@ onebit_status_t onebit_comm_progress(onebit_comm_t comm, int* active) noexcept {
     const onebit_status_t found = onebit::guard([&] {
         if (active == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "active is NULL");
         const auto entry =
-            onebit::HandleTable<Communicator>::instance().find(comm); // which another thread may be using
+            onebit::HandleTable<Communicator>::instance().find(comm); // another thread may be using the entry
         if (entry == nullptr) return onebit::no_such_handle<Communicator>(comm);
         operations = entry->operations;
         return Status();
     });
-    if (found == ONEBIT_SUCCESS) *active = operations->progress(); // behind the guard, for callbacks
+    if (found == ONEBIT_SUCCESS) *active = operations->progress(); // outside the guard, for callbacks
     return found;
 }
 
 onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) noexcept {
     return onebit::guard([&] {
         const auto entry =
-            onebit::HandleTable<Communicator>::instance().find(comm); // which another thread may be using
+            onebit::HandleTable<Communicator>::instance().find(comm); // another thread may be using the entry
         if (entry == nullptr) return onebit::no_such_handle<Communicator>(comm);
         entry->abort_switch->trip(Status::error(ONEBIT_ERROR_TRANSPORT, "rank %d called onebit_comm_abort: %s",
                                                 entry->rank, reason == nullptr ? "no reason given" : reason));

@@ -25,14 +25,14 @@ Status check(const onebit_bootstrap_t& bootstrap) {
     return {};
 }
 
-/// What all ranks are told of.
+/// All ranks are told of these errors.
 Status check_settings(const onebit_bootstrap_t& bootstrap) {
     ONEBIT_RETURN_IF_ERROR(onebit::check_reserved("config.reserved", bootstrap.reserved));
     if (std::isfinite(bootstrap.timeout) && bootstrap.timeout >= 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "timeout: %g is not a number of seconds", bootstrap.timeout);
 }
 
-/// Whom to meet, and by what. Needs no memory.
+/// The number of ranks to meet, and the function to meet them by. Needs no memory.
 onebit::Bootstrap whom_to_meet(const onebit_bootstrap_t& given) {
     onebit::Bootstrap meeting;
     meeting.rank = given.rank;
@@ -45,7 +45,7 @@ onebit::Bootstrap whom_to_meet(const onebit_bootstrap_t& given) {
     return meeting;
 }
 
-/// The rest, from the environment too.
+/// Fills in the rest, also from the environment.
 Status complete(const onebit_bootstrap_t& given, onebit::Bootstrap* meeting) {
     onebit::Environment environment;
     ONEBIT_RETURN_IF_ERROR(onebit::read_environment(&environment));

@@ -6,8 +6,8 @@
 
 #include "transport/mpi_calls.hpp"
 
-/// What onebit_comm_create_mpi is in libonebit: for the library of an MPI alone.
-///   calls       of the MPI; without functions where MPI is not initialised, or already finalised
+/// The part of onebit_comm_create_mpi that is in libonebit. Only the library of an MPI calls it.
+///   calls       the MPI's functions; none if MPI is not initialised, or already finalised
 ///   is_parents  MPI was initialised in a process that this one was forked from
 extern "C" ONEBIT_API onebit_status_t onebit_comm_create_mpi_calls(const onebit::MpiCalls* calls, bool is_parents,
                                                                    onebit::MpiCalls::Handle mpi_comm,

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// For builds without CUDA: programs link all the same, and learn at run time.
+// For builds without CUDA: programs can still be linked, and get an error at run time.
 
 #include <onebit/onebit_nccl.h>
 
@@ -16,7 +16,7 @@ onebit::Status refusal(const char* function) {
     return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: this libonebit was built without CUDA", function);
 }
 
-/// The others' libraries may have been built with it: they wait for this rank's word.
+/// The other ranks' libraries may have been built with CUDA: these ranks wait for this rank's status.
 onebit_status_t refuse(const char* function, onebit_comm_t base, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
         const Output output(comm, "comm");

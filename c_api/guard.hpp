@@ -34,8 +34,8 @@ Status no_such_handle(const void* handle) {
     return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is %s", kHandleName<Object>, what);
 }
 
-/// Calls body(an entry that this thread has taken), and leaves it. Where that finishes an operation a callback may be
-/// due.
+/// Calls body(entry) with an entry that this thread has taken, and leaves the entry. If the call finishes an operation,
+/// a callback may be due.
 template <typename Object, typename Body>
 Status with_taken(Entry<Object>& entry, const Body& body, Completion* completion) {
     struct Leave {
@@ -60,7 +60,7 @@ Status used_by_another_thread() {
     return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", kHandleName<Object>);
 }
 
-/// The same for a handle, where no other thread is in a call on it.
+/// The same for a handle. BUSY if another thread is in a call on the handle.
 template <typename Object, typename Body>
 Status with_handle(const void* handle, const Body& body, Completion* completion = nullptr) {
     Entry<Object>* entry = nullptr;
@@ -124,7 +124,7 @@ bool OperationEntry<Object>::progress() noexcept {
         });
     }();
     if (status.code() == ONEBIT_ERROR_INVALID_HANDLE) return false; // destroyed meanwhile
-    if (completion.tell()) return this->operations->holds(handle);  // if the callback has started it anew
+    if (completion.tell()) return this->operations->holds(handle);  // whether the callback has started it again
     return !finished;
 }
 
@@ -141,12 +141,12 @@ onebit_status_t guard_callback(const void* handle, const Callback& callback) noe
     });
 }
 
-/// Destroys a handle unless check(object) objects. With NULL there is nothing to do, nor with a parent's in a child.
+/// Destroys a handle unless check(object) fails. Does nothing with NULL, and nothing with a parent's handle in a child.
 template <typename Object, typename Check>
 onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     return guard([&] {
         if (handle == nullptr || HandleTable<Object>::instance().is_parents(handle)) return Status();
-        std::shared_ptr<Entry<Object>> removed; // stays until it is left
+        std::shared_ptr<Entry<Object>> removed; // keeps the entry until it is left
         return with_handle<Object>(handle, [&](Entry<Object>& entry) {
             ONEBIT_RETURN_IF_ERROR(check(*entry.object));
             removed = HandleTable<Object>::instance().remove(handle);
@@ -156,16 +156,16 @@ onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     });
 }
 
-/// For a create function: where to put the handle, and what to say if there is no such place. Taken before a collective
-/// creation begins, so that nothing can fail behind it.
+/// For a create function: the place for the handle, or an error if there is no place. Made before a collective creation
+/// begins, so that nothing can fail after the creation.
 template <typename Object, typename Handle>
 class Output {
   public:
-    /// `comm`: the communicator that it is made from; NULL for a new one.
+    /// `comm`: the communicator that the object is made from; NULL for a new communicator.
     Output(Handle* handle, const char* name, onebit_comm_t comm = nullptr)
         : handle_(handle), status_(prepare(name, comm)) {}
 
-    /// This rank's part in the creation, so far.
+    /// This rank's status in the creation, so far.
     const Status& status() const { return status_; }
     void put(std::unique_ptr<Object> object) noexcept {
         entry_->abort_switch = object->abort_switch();
@@ -199,7 +199,7 @@ class Output {
     Status status_;
 };
 
-/// For a function that tests: what test(&done) says goes to the caller's int.
+/// For a function that tests: writes the result of test(&finished) to the caller's int.
 template <typename Test>
 Status tell_done(int* done, const Test& test) {
     if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
@@ -209,7 +209,7 @@ Status tell_done(int* done, const Test& test) {
     return status;
 }
 
-/// Fills a caller's info struct, whatever release it is of, with what fill(info) says.
+/// Fills a caller's info struct, of any release, with the values that fill(info) sets.
 template <typename Info, typename Fill>
 Status give_info(Info* caller, const Fill& fill) {
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "info is NULL");

@@ -19,16 +19,16 @@
 
 namespace onebit {
 
-/// An object with operations that one call starts and others finish.
+/// An object with operations that one call starts and other calls finish.
 template <typename Object>
 concept HasOperations = requires(Object& object) {
     object.under_way();
 };
 
-/// Whether a thread is in a call on a handle: one at a time.
+/// Whether a thread is in a call on a handle. Only one thread at a time can be.
 class InUse {
   public:
-    /// False where another thread has it. It is left by who has taken it.
+    /// False if another thread has taken it. The thread that has taken it leaves it.
     bool try_take() { return !taken_.exchange(true, std::memory_order_acquire); }
     void leave() { taken_.store(false, std::memory_order_release); }
 
@@ -40,42 +40,42 @@ class InUse {
 template <typename Object>
 struct AnyEntry {
     std::unique_ptr<Object> object;             ///< gone once the handle is destroyed
-    InUse in_use;                               ///< who has taken it keeps the entry in its table
+    InUse in_use;                               ///< a thread that has taken it keeps the entry in its table
     std::shared_ptr<AbortSwitch> abort_switch;  ///< the object's; any thread may trip it
-    std::shared_ptr<OpenOperations> operations; ///< of a communicator; shared by all that is made from it
+    std::shared_ptr<OpenOperations> operations; ///< of a communicator; shared by all objects made from it
     int rank = 0;                               ///< of a communicator
 };
 
-/// What one stands for that has operations.
+/// What a handle with operations stands for.
 template <typename Object>
 struct OperationEntry final : AnyEntry<Object>, Operation, std::enable_shared_from_this<OperationEntry<Object>> {
     bool progress() noexcept override; // guard.hpp
-    /// After each call, whose status this is: whether something is under way now, and whether a callback is due.
+    /// After each call, with its status: finds whether something is under way now, and whether a callback is due.
     void settle(const Status& status, Completion* completion) noexcept;
     [[gnu::noinline]] void change(UnderWay now, const Status& status, Completion* completion) noexcept;
 
     const void* handle = nullptr;
     Callback callback;
     UnderWay under_way = UnderWay::kNothing;                    ///< after the last call
-    OpenOperations::Place place = OpenOperations::make_place(); ///< while nothing is
+    OpenOperations::Place place = OpenOperations::make_place(); ///< while nothing is under way
 };
 
 template <typename Object>
 using Entry = std::conditional_t<HasOperations<Object>, OperationEntry<Object>, AnyEntry<Object>>;
 
-/// Shared by the tables of all types, so that no handle is valid as two of them.
+/// The tables of all types share these numbers, so that no handle is valid as two types.
 std::uintptr_t next_handle_number();
 
-/// Gives C handles their meaning. A handle is a number that is never given twice, dressed up as a pointer, so that a
-/// destroyed handle, or one of another type, is recognised without touching memory that may be gone.
+/// Finds the objects of C handles. A handle is a number, cast to a pointer, that is never given twice. So a destroyed
+/// handle, or a handle of another type, is recognised without touching memory that may be gone.
 ///
-/// These tables, their counter, that of memory given out (memory.cpp), the log's callbacks (core/log.cpp) and threads'
-/// helpers (core/parallel.cpp) are the library's only mutable globals: a C caller has only the handle to find its
+/// The library's only mutable globals are these tables, their counter, the table of memory given out (memory.cpp), the
+/// log's callbacks (core/log.cpp) and threads' helpers (core/parallel.cpp). A C caller has only the handle to find its
 /// object by.
 template <typename Object>
 using HandleTable = ProcessTable<Object, const void*, Entry<Object>>;
 
-/// How a message calls a type of handle.
+/// The name of a type of handle in messages.
 template <typename Object>
 inline constexpr const char* kHandleName = nullptr;
 template <>

@@ -10,7 +10,7 @@ using onebit::Status;
 
 namespace {
 
-/// The memory that was given out and not freed yet. A global, as handle tables are.
+/// The memory that was given out and not freed yet. A global, like the handle tables.
 using MemoryTable = onebit::ProcessTable<SharedBuffer, const void*, SharedBuffer>;
 
 } // namespace

@@ -13,7 +13,7 @@ bool Completion::tell() const noexcept {
     if (callback_.function == nullptr) return false;
     (void)report(status_); // for onebit_last_error in the callback
     callback_.function(callback_.context, status_.code());
-    (void)report(status_); // and behind the call, whatever the callback has called
+    (void)report(status_); // and after the call, whatever the callback has called
     return true;
 }
 
@@ -45,8 +45,8 @@ bool OpenOperations::holds(const void* handle) noexcept {
     return open_.contains(handle);
 }
 
-/// A callback may start, finish and destroy what it likes. So no iterator lasts from one operation to the next, and
-/// what is left is counted at the end.
+/// A callback may start, finish and destroy any operation. So no iterator lasts from one operation to the next, and the
+/// remaining operations are counted at the end.
 int OpenOperations::progress() noexcept {
     const void* handle = nullptr;
     for (Open open = next_after(&handle); open.operation != nullptr; open = next_after(&handle)) {
@@ -64,7 +64,7 @@ OpenOperations::Open OpenOperations::next_after(const void** handle) noexcept {
     return next->second;
 }
 
-/// Unless it has been started anew meanwhile.
+/// Keeps `idle`, unless the operation has been started again meanwhile.
 void OpenOperations::keep(const void* handle, std::uint64_t number, bool idle) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(handle);

@@ -13,21 +13,21 @@
 
 namespace onebit {
 
-/// What a program wants to hear when a started operation is finished.
+/// The function to call when a started operation is finished.
 struct Callback {
-    onebit_callback_fn function = nullptr; ///< NULL: nothing
+    onebit_callback_fn function = nullptr; ///< NULL: none
     void* context = nullptr;
 };
 
-/// A callback that is due. It is made behind the call that has finished the operation: there the handle is free, and
-/// the caller's floating-point environment is back.
+/// A callback that is due. It is called after the call that has finished the operation. By then the handle is free, and
+/// the caller's floating-point environment is restored.
 class Completion {
   public:
     void set(const Callback& callback, const Status& status) noexcept {
         callback_ = callback;
         status_ = status;
     }
-    /// Whether there was one.
+    /// Calls the callback. Returns whether there was one.
     bool tell() const noexcept;
 
   private:
@@ -39,15 +39,15 @@ class Completion {
 class Operation {
   public:
     virtual ~Operation() = default;
-    /// Moves it on by a slice, unless another thread uses it. Whether something is left to do.
+    /// Moves the operation on by a slice, unless another thread uses it. Returns whether something is left to do.
     virtual bool progress() noexcept = 0;
 };
 
-/// The handles made from one communicator that have something under way, by their numbers. They keep it.
+/// The handles made from one communicator that have something under way, by their numbers. They keep this object.
 class OpenOperations {
     struct Open {
         std::shared_ptr<Operation> operation;
-        std::uint64_t number = 0; ///< one more than that of any that was added before
+        std::uint64_t number = 0; ///< one more than the number of the operation added before
         bool idle = false;        ///< it had nothing left to do when it was last moved on
     };
     using Map = std::map<const void*, Open>;
@@ -60,11 +60,11 @@ class OpenOperations {
     void add(const void* handle, std::shared_ptr<Operation> operation, Place place) noexcept;
     Place remove(const void* handle) noexcept;
     bool holds(const void* handle) noexcept;
-    /// Moves all on, in the order in which they were created. How many have something left to do.
+    /// Moves all operations on, in the order of their handles' creation. Returns how many have something left to do.
     int progress() noexcept;
 
   private:
-    /// Of the handle behind *handle, which becomes that; none: no operation.
+    /// Sets *handle to the next handle after it, and returns that handle's entry. No operation if there is none.
     Open next_after(const void** handle) noexcept;
     void keep(const void* handle, std::uint64_t number, bool idle) noexcept;
     int count_active() noexcept;

@@ -19,7 +19,7 @@ onebit_status_t report(const Status& status) noexcept {
 
 std::uintptr_t next_handle_number() {
     static std::atomic<std::uintptr_t> next{1};
-    // Odd, hence no pointer to any object of ours or the caller's, even if someone passes one.
+    // Odd, so it equals no pointer to an object of ours or the caller's, even if someone passes such a pointer.
     return next.fetch_add(2);
 }
 

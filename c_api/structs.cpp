@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions that fill in defaults, which are the header's macros'.
+// The functions that fill in defaults. The header's macros hold the defaults.
 #include "core/structs.hpp"
 
 #include "c_api/guard.hpp"

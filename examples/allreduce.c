@@ -12,7 +12,7 @@
 
 enum { COUNT = 1 << 20, STEPS = 10 };
 
-// The one way out of every error: say what onebit says, and end all ranks.
+// Handles every error: prints onebit's message, and ends all ranks.
 static void check(onebit_status_t status) {
     if (status == ONEBIT_SUCCESS) return;
     fprintf(stderr, "%s: %s\n", onebit_status_string(status), onebit_last_error());
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     check(onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
     check(onebit_comm_rank(comm, &rank));
 
-    // Left at AUTO, onebit compresses only where it pays; this program is here to show it compress.
+    // With AUTO, onebit compresses only where compression pays. This program always compresses, to show it.
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(COUNT);
     config.algorithm = ONEBIT_ALGORITHM_FLAT;
     onebit_allreduce_t allreduce;

@@ -20,7 +20,7 @@ program example_allreduce
     call check(onebit_comm_create_mpi_fortran(MPI_COMM_WORLD%MPI_VAL, comm))
     call check(onebit_comm_rank(comm, rank))
 
-    ! Left at auto, onebit compresses only where it pays; this program is here to show it compress.
+    ! With auto, onebit compresses only where compression pays. This program always compresses, to show it.
     config = onebit_allreduce_config_init(elements)
     config%algorithm = onebit_algorithm_flat
     call check(onebit_allreduce_create(comm, config, allreduce))
@@ -47,7 +47,7 @@ program example_allreduce
 
 contains
 
-    ! The one way out of every error: say what onebit says, and end all ranks.
+    ! Handles every error: prints onebit's message, and ends all ranks.
     subroutine check(status)
         integer(c_int), intent(in) :: status
         if (status == onebit_success) return

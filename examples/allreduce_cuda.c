@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The same on a GPU's memory: the average takes its place in a stream, between what makes a gradient and what uses it.
+// allreduce.c on a GPU's memory: the average runs in a stream, after the work that makes a gradient and before the work
+// that uses the average.
 //
 //     mpirun -n 4 example_allreduce_cuda
 
@@ -55,8 +56,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < COUNT; i++) values[i] = (float)((i + rank) % 7 - 3);
     for (int step = 0; step < STEPS; step++) {
         check_cuda(cudaMemcpyAsync(gradient, values, COUNT * sizeof *values, cudaMemcpyHostToDevice, stream));
-        check(onebit_allreduce_run(allreduce, gradient, gradient)); // behind the copy, without a cudaStreamSynchronize
-        // What is put into the stream from here on works on the average.
+        check(onebit_allreduce_run(allreduce, gradient, gradient)); // after the copy, without a cudaStreamSynchronize
+        // Work that is put into the stream from here on uses the average.
     }
     float first;
     check_cuda(cudaMemcpyAsync(&first, gradient, sizeof first, cudaMemcpyDeviceToHost, stream));

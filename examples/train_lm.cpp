@@ -7,7 +7,7 @@
 //
 //     mpirun -n 4 train_lm TEXT_FILE
 //
-// What concerns onebit is all in this file; lm/ holds the model, the text, the options and the progress bar.
+// All code that concerns onebit is in this file; lm/ holds the model, the text, the options and the progress bar.
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
@@ -34,12 +34,12 @@ struct Ranks {
     int size;
 };
 
-// What one training comes to.
+// The results of one training.
 struct Outcome {
     lm::Algorithm algorithm;
     double held_out_loss; // nats per byte
     double seconds;       // of training, without the final evaluation
-    double step_seconds;  // the median step's: of those after the warm-up, if it ended
+    double step_seconds;  // of the median step; if the warm-up ended, of the steps after it
     onebit_optimizer_info_t info;
 };
 
@@ -188,13 +188,13 @@ void print_introduction(const lm::Options& options, Ranks ranks, std::size_t tex
     std::fflush(stdout);
 }
 
-// Of the compression stage, which Adam and LAMB that compress are in from the start.
+// Steps of the compression stage. Adam and LAMB that compress are in this stage from the start.
 std::uint64_t compressed_steps(const onebit_optimizer_info_t& info) {
     return info.frozen || info.exact_rounds == 0 ? info.steps - info.freeze_step : 0;
 }
 
 // How many times fewer bytes the compression stage sends per step than a ring allreduce of elements of the given size;
-// nothing if there was no such stage, or no one to send to.
+// nothing if there was no such stage, or no rank to send to.
 std::optional<double> reduction(const onebit_optimizer_info_t& info, Ranks ranks, std::size_t element_bytes) {
     if (compressed_steps(info) == 0 || info.compressed_bytes_sent == 0) return std::nullopt;
     const double ring = 2.0 * (ranks.size - 1) / ranks.size * double(info.count) * double(element_bytes);
@@ -256,7 +256,7 @@ int run(int argc, char** argv) {
     lm::Options options;
     if (const auto exit_code = lm::parse(argc, argv, ranks.rank, options)) return *exit_code;
 
-    // So that the shards, and the 2 % that are held out, hold at least one example for each rank.
+    // The shards, and the 2 % that are held out, must hold at least one example for each rank.
     const std::size_t min_bytes = 100 * (options.shape.context + 1) * ranks.size;
     const std::vector<std::uint8_t> text = lm::read_text(options.text, min_bytes, MPI_COMM_WORLD);
     if (text.empty()) return EXIT_FAILURE;
@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
         return exit_code;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "train_lm: %s\n", e.what());
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); // all ranks: the others may be waiting for this one
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); // all ranks: other ranks may be waiting for this one
     }
     return EXIT_FAILURE;
 }

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains on a hard problem with four ranks in one process, by one kind of optimizer, and prints a line of JSON. What
-// isn't asked for is left at its default: that is what is tried here.
+// Trains on a hard problem with four ranks in one process, by one kind of optimizer, and prints a line of JSON.
+// Settings that aren't given keep their defaults: the defaults are tested here.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -50,7 +50,7 @@ def output_of(command):
 
 
 def launcher(rate):
-    """What starts two ranks, which find each other as torchrun's do."""
+    """The command that starts two ranks, which find each other as torchrun's do."""
     if rate == "none":
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         mpirun, hosts = ["mpirun.openmpi", "-n", "2", "--oversubscribe", *as_root], ["MASTER_ADDR=127.0.0.1"]
@@ -61,7 +61,7 @@ def launcher(rate):
 
 
 def passes_seconds(training):
-    """Of a rank, while another one computes, too."""
+    """Seconds of a rank, while another rank computes, too."""
     environments = [
         {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29600 + i)}
         for i in range(2)

@@ -61,13 +61,13 @@ def parse_arguments():
 
 
 class Hooked:
-    """onebit's ddp_hook, and what it has sent."""
+    """onebit's ddp_hook, and the bytes that it has sent."""
 
     def __init__(self, communicator, model, arm, options):
         import onebit.torch
 
         codec, _, kind = arm.partition("_")
-        # Flat: with "auto" a machine's own memory would be quick enough for exact averages.
+        # Flat: with "auto" a machine's own memory would be fast enough for exact averages.
         self._state = onebit.torch.HookState(
             communicator=communicator,
             warmup_steps=0 if kind == "cold" else options.warmup_steps,
@@ -82,7 +82,7 @@ class Hooked:
         return self._state.info.bytes_sent
 
     def last_bytes(self):
-        """(what the last step has sent, what a float32 ring allreduce would)"""
+        """(bytes that the last step has sent, bytes of a float32 ring allreduce)"""
         return self._state.info.last_bytes_sent, self._state.info.dense_bytes
 
 
@@ -199,7 +199,7 @@ def read(options):
 
 
 def by_arm(runs):
-    """Of each arm its runs by seed."""
+    """For each arm its runs by seed."""
     return {arm: found for arm in ARMS if (found := {run["seed"]: run for run in runs if run["arm"] == arm})}
 
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// One allreduce by the library's own collectives and transport on a simulated cluster (SimGrid's SMPI): what a call
-// takes there, in simulated time. scripts/simulate.py builds the cluster and runs it.
+// One allreduce by the library's own collectives and transport on a simulated cluster (SimGrid's SMPI): how long a call
+// takes there, in simulated time. scripts/simulate.py builds the cluster and runs this program.
 //
 //     simulated_allreduce ALGORITHM ELEMENTS CALLS CHECK ENCODE NODE AVERAGE AVERAGE_MESSAGE DECODE ADD POLL
 //
@@ -45,7 +45,7 @@ onebit_algorithm_t algorithm_of(const std::string& name) {
 
 constexpr std::string_view kLevels = "levels:";
 
-/// Of a rank, as the algorithm's name has them.
+/// A rank's levels, from the algorithm's name.
 std::vector<onebit_level_t> levels_of(std::string_view name, int rank) {
     std::vector<onebit_level_t> levels;
     if (!name.starts_with(kLevels)) return levels;
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
 
     add_nanoseconds = rate(6);
 
-    // Simulated ranks live in one process: one buffer each way will do for all of them, for nobody looks at a value.
+    // Simulated ranks live in one process: one buffer each way is enough for all ranks, as no value is looked at.
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     onebit::AlignedBuffer<float> memory[2];

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the library gets in place of src/compress and src/core/host_memory.cpp where it is simulated: a codec whose
-// messages are as long as the sign codec's, and which takes as long in simulated time, but touches no value; and memory
-// that looks as large as is asked for but is the same few pages over and over. And what SMPI has not: MPI_Comm_idup.
+// The simulated library's replacement for src/compress and src/core/host_memory.cpp. Its codec has messages as long as
+// the sign codec's, and takes as long in simulated time, but touches no value. Its memory looks as large as requested,
+// but is the same few pages over and over. The file also has MPI_Comm_idup, which SMPI lacks.
 
 #include "simulated_codec.hpp"
 
@@ -18,12 +18,12 @@
 #include "numeric/kernels.hpp"
 
 extern "C" int onebit_simulated_yield() noexcept {
-    // Or simulated time would stand still while a rank waits in its node's memory.
+    // Otherwise simulated time would stand still while a rank waits in its node's memory.
     smpi_execute(onebit::simulation::rates().poll * 1e-9);
     return 0;
 }
 
-/// SMPI lacks MPI_Comm_idup. This one duplicates at once, then waits for the others by a barrier.
+/// SMPI lacks MPI_Comm_idup. This one duplicates at once, then waits for the other ranks by a barrier.
 extern "C" int onebit_simulated_comm_idup(MPI_Comm comm, MPI_Comm* copy, MPI_Request* request) {
     const int code = MPI_Comm_dup(comm, copy);
     return code == MPI_SUCCESS ? MPI_Ibarrier(comm, request) : code;
@@ -63,7 +63,7 @@ Memory& host_memory() {
 
 // ------------------------------------------------------------------------------------------------------ codec ----
 
-/// What isn't simulated is linked all the same.
+/// Not simulated, but the linker needs it.
 std::span<const LowRankKernels* const> available_low_rank_kernels() {
     return {};
 }
@@ -171,7 +171,7 @@ bool all_within(const float*, std::size_t count, float) {
     return true;
 }
 bool copy(const float*, std::size_t, Stores, float*) {
-    return true; // in the node's rate
+    return true; // its time is part of the node's rate
 }
 void mean(const float* const*, std::size_t, std::size_t, float, std::size_t, Stores, float*, Stores, float*) {}
 

@@ -4,7 +4,7 @@
 
 namespace onebit::simulation {
 
-/// What a rank's core takes, for an element where nothing else is said, in nanoseconds of simulated time. Given on the
+/// Times of a rank's core in nanoseconds of simulated time, for one element unless something else is said. Given on the
 /// command line.
 struct Rates {
     double check = 0;
@@ -16,7 +16,7 @@ struct Rates {
     double poll = 1000; ///< between two looks of a rank that waits
 };
 
-/// Of this rank.
+/// This rank's rates.
 Rates& rates();
 
 } // namespace onebit::simulation

@@ -1,24 +1,24 @@
 ! onebit.f90 - the contract of onebit.h and onebit_mpi.h for Fortran 2008: the same names, the same order, the same
-! meaning. What each function does, when it blocks and how it fails is said in the headers.
+! meaning. The headers say what each function does, when it blocks and how it fails.
 !
 ! Copyright 2026 The onebit authors
 ! SPDX-License-Identifier: Apache-2.0
 !
-! A module's compiled form fits one compiler, so programs compile this file with theirs and link libonebit and its
-! library of the MPI, onebit_openmpi or onebit_mpich:
+! A module's compiled form fits only one compiler. So programs compile this file with their own compiler. They link
+! libonebit and its library of the MPI, onebit_openmpi or onebit_mpich:
 !
 !     mpif90 -c $PREFIX/include/onebit/onebit.f90
 !     mpif90 train.f90 onebit.o -lonebit_openmpi -lonebit
 !
-! Handles and buffers are c_ptr: c_loc(x) of an x that is a target, on the host or on a GPU. Functions return a status,
-! onebit_success or one of onebit_error_...; onebit_message() says what went wrong. Structs are filled with their
-! defaults by onebit_..._init, info structs by onebit_..._info_init, before they are passed on; members are changed by
-! name afterwards. Numbers of tensors and groups begin with 0, as in C. Strings that go in end with c_null_char.
+! Handles and buffers are c_ptr: c_loc(x) of a target x, on the host or on a GPU. Functions return a status,
+! onebit_success or one of onebit_error_...; onebit_message() says what went wrong. onebit_..._init fills a struct with
+! its defaults, and onebit_..._info_init an info struct, before the struct is passed on. Then members are changed by
+! name. Numbers of tensors and groups begin with 0, as in C. Strings that go in end with c_null_char.
 !
-! Dummy arguments are targets where C keeps what they point to, or changes it later: without that gfortran takes it that
-! no later call reads or writes it, and drops a program's stores to its gradients.
+! A dummy argument is a target if C keeps what the argument points to, or changes it later. Without this attribute
+! gfortran assumes that no later call reads or writes this memory, and drops a program's stores to its gradients.
 !
-! Not here: onebit_comm_create_mpi, for which onebit_comm_create_mpi_fortran stands.
+! onebit_comm_create_mpi is not here: onebit_comm_create_mpi_fortran takes its place.
 module onebit
     use, intrinsic :: iso_c_binding
     implicit none
@@ -92,8 +92,8 @@ module onebit
     end enum
     integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
 
-    ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
-    ! size, version, reserved: not to be changed.
+    ! The members have C's order and C's kinds; uint64_t is a signed integer of 64 bits. The library sets the defaults
+    ! (below). size, version, reserved: not to be changed.
 
     ! allgather: c_funloc of a function
     !     integer(c_int) function gather(context, mine, all, bytes) bind(c)
@@ -354,7 +354,7 @@ module onebit
 
     ! ---- Communicator ----
     interface
-        ! mpi_comm: an integer, of mpi_f08's type(MPI_Comm) its member mpi_val
+        ! mpi_comm: an integer; with mpi_f08 the member mpi_val of a type(MPI_Comm)
         integer(c_int) function onebit_comm_create_mpi_fortran(mpi_comm, comm) bind(c)
             import :: c_int, c_ptr
             integer(c_int), value :: mpi_comm
@@ -365,7 +365,7 @@ module onebit
             type(onebit_bootstrap_t), intent(in) :: bootstrap
             type(c_ptr), intent(out) :: comm
         end function
-        ! comms: as many as ranks, which are threads
+        ! comms: one for each rank; the ranks are threads
         integer(c_int) function onebit_comm_create_loopback(ranks, comms) bind(c)
             import :: c_int, c_ptr
             integer(c_int), value :: ranks
@@ -892,7 +892,7 @@ module onebit
 
 contains
 
-    ! ---- the structs with their defaults: a library that doesn't know one refuses its size of 0 where it is used ----
+    ! ---- the structs with their defaults: a struct that the library doesn't know gets size 0, which calls refuse ----
 
     function onebit_bootstrap_init(rank, ranks, allgather, context) result(bootstrap)
         integer(c_int), intent(in) :: rank, ranks
@@ -1065,7 +1065,7 @@ contains
 
     ! ---- strings ----
 
-    ! What onebit_last_error() points to.
+    ! The string that onebit_last_error() points to.
     function onebit_message() result(text)
         character(:), allocatable :: text
         text = to_string(onebit_last_error())

@@ -32,7 +32,7 @@ int call_finalize_hook(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*
     return MPI_SUCCESS;
 }
 
-/// MPI_Finalize begins with what is attached to MPI_COMM_SELF.
+/// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
 int at_finalize(void (*call)()) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -42,7 +42,7 @@ int at_finalize(void (*call)()) {
     if (code != MPI_SUCCESS) return code;
     code = MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
     if (code == MPI_SUCCESS) finalize_hook = call;
-    MPI_Comm_free_keyval(&key); // it lives as long as it is attached
+    MPI_Comm_free_keyval(&key); // the key lives as long as it is attached
     return code;
 }
 
@@ -164,7 +164,7 @@ int last_tag() {
     int* most = nullptr;
     int found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &found);
-    return found != 0 ? *most : 32767; // what every MPI has
+    return found != 0 ? *most : 32767; // every MPI has at least this
 }
 
 } // namespace

@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// A communicator or request of this MPI as MpiCalls has it, and back. Some MPIs' are pointers, whose own size is
-/// meant.
+/// Converts a communicator or request of this MPI to the handle of MpiCalls, and back. In some MPIs these are pointers:
+/// sizeof means the pointer's own size.
 // NOLINTBEGIN(bugprone-sizeof-expression)
 template <typename Mpi>
 MpiCalls::Handle to_handle(Mpi value) {
@@ -30,7 +30,7 @@ Mpi from_handle(MpiCalls::Handle handle) {
 
 /// Between MPI_Init and MPI_Finalize.
 bool mpi_is_up();
-/// Those of the MPI that this is compiled with. MPI is up.
+/// The functions of the MPI that this file is compiled with. MPI must be up.
 MpiCalls mpi_calls();
 
 } // namespace onebit

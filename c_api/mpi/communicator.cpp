@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library of one MPI: libonebit_openmpi, libonebit_mpich. It hands that MPI's functions to libonebit, which has
-// all else.
+// The library of one MPI: libonebit_openmpi, libonebit_mpich. It passes this MPI's functions to libonebit. libonebit
+// contains everything else.
 #include <onebit/onebit_mpi.h>
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Whether MPI is that of a process which this one was forked from: it would wait for messages that never come.
+/// Whether MPI belongs to a process that this one was forked from: MPI would wait for messages that never come.
 bool mpi_is_parents = false;
 
 bool is_initialised() {
@@ -33,6 +33,6 @@ onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) n
 }
 
 onebit_status_t onebit_comm_create_mpi_fortran(MPI_Fint mpi_comm, onebit_comm_t* comm) noexcept {
-    // Else there is nothing to be converted.
+    // Before MPI is initialised there is nothing to convert.
     return onebit_comm_create_mpi(is_initialised() ? MPI_Comm_f2c(mpi_comm) : MPI_COMM_NULL, comm);
 }

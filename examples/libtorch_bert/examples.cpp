@@ -13,7 +13,7 @@ namespace bert {
 namespace {
 
 constexpr double kGuessed = 0.15;                         // of the tokens of a sequence
-constexpr std::uint64_t kEpochStream = ~std::uint64_t{0}; // of random numbers, and down; sequences: 0 and up
+constexpr std::uint64_t kEpochStream = ~std::uint64_t{0}; // of random numbers, downwards; sequences: from 0 up
 constexpr std::uint64_t kHeldOutSeed = 0x68656c64;
 
 template <class T>
@@ -49,7 +49,7 @@ Sampler::Sampler(std::span<const Token> tokens, std::size_t sequence, std::size_
 void Sampler::begin_epoch(std::uint64_t epoch) {
     Random random(seed_, kEpochStream - epoch);
     const std::size_t offset = random.below(sequence_);
-    windows_.resize((tokens_.size() - sequence_ + 1) / sequence_); // whatever the offset, that many fit
+    windows_.resize((tokens_.size() - sequence_ + 1) / sequence_); // with every offset this many fit
     for (std::size_t i = 0; i < windows_.size(); ++i) windows_[i] = offset + i * sequence_;
     shuffle(windows_, random);
     epoch_ = epoch;
@@ -75,7 +75,7 @@ std::vector<Batch> held_out_batches(std::span<const Token> tokens, std::size_t s
 }
 
 double unigram_loss(std::span<const Token> training, const std::vector<Batch>& held_out, std::size_t vocabulary) {
-    std::vector<double> counts(vocabulary, 1.0); // one more of each, so that none is impossible
+    std::vector<double> counts(vocabulary, 1.0); // one more of each, so that no token has probability 0
     for (const Token token : training) ++counts[static_cast<std::size_t>(token)];
     const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
     double sum = 0, guesses = 0;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What a masked language model learns from: sequences of tokens, some of which are hidden from it and to be guessed.
+// A masked language model's examples: sequences of tokens. Some tokens are hidden, and the model has to guess them.
 
 #ifndef ONEBIT_EXAMPLES_BERT_EXAMPLES_HPP
 #define ONEBIT_EXAMPLES_BERT_EXAMPLES_HPP
@@ -17,9 +17,9 @@
 namespace bert {
 
 struct Batch {
-    std::vector<Token> inputs;           // sequences one behind the other, some tokens masked
+    std::vector<Token> inputs;           // sequences one after the other, some tokens masked
     std::vector<std::int64_t> positions; // indices into inputs of the tokens to guess
-    std::vector<Token> targets;          // what was there
+    std::vector<Token> targets;          // the tokens themselves
 };
 
 // Appends a sequence to the batch. BERT's rule: 15 % of the tokens are to be guessed; of these, 80 % become [MASK],

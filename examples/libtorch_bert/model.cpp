@@ -16,8 +16,8 @@ torch::nn::LayerNorm make_norm(std::int64_t width) {
     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
 }
 
-// Sine waves, in the size of the other embeddings. They are trained like these, but neighbours look alike from the
-// start: with random numbers it takes the model much longer to find out who is next to whom.
+// Sine waves, as large as the other embeddings. They are trained like the other embeddings, but neighbours look alike
+// from the start. With random numbers the model takes much longer to learn which positions are neighbours.
 torch::Tensor waves(std::int64_t sequence, std::int64_t width) {
     const torch::Tensor position = torch::arange(sequence).unsqueeze(1);
     const torch::Tensor share = torch::arange((width + 1) / 2) / double((width + 1) / 2);
@@ -27,8 +27,8 @@ torch::Tensor waves(std::int64_t sequence, std::int64_t width) {
 
 } // namespace
 
-// No bias for queries, keys and values. Attention doesn't depend on the keys', so its gradient is nothing but rounding
-// errors, and its variance next to zero: whatever a compressed momentum says of it would be blown up without limit.
+// No bias for queries, keys and values. Attention doesn't depend on a bias of the keys. So the bias's gradient would be
+// only rounding errors, and its variance almost zero: its compressed momentum would be enlarged without limit.
 LayerImpl::LayerImpl(const Shape& shape)
     : heads_(shape.heads),
       query_key_value_(torch::nn::LinearOptions(shape.width, 3 * shape.width).bias(false)),
@@ -93,7 +93,7 @@ torch::Tensor BertImpl::encode(const Batch& batch) {
     const torch::Tensor inputs = torch::tensor(batch.inputs).view({-1, shape_.sequence});
     torch::Tensor x = embedding_norm_(tokens_(inputs) + positions_->weight);
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i) x = layers_[i](x).view_as(x);
-    // Most of the last layer's work would be for tokens that nobody asks about.
+    // The last layer computes only the tokens to guess, which saves most of its work.
     return layers_.back()(x, torch::tensor(batch.positions));
 }
 

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// BERT in small: token and position embeddings, transformer layers with the normalisation behind each half (as in
-// BERT), and a head that guesses the masked tokens, its weights tied to the embeddings. No segments, no second task, no
-// dropout.
+// A small BERT: token and position embeddings, transformer layers with the normalisation after each half (as in BERT),
+// and a head that guesses the masked tokens. The head's weights are tied to the embeddings. No segments, no second
+// task, no dropout.
 
 #ifndef ONEBIT_EXAMPLES_BERT_MODEL_HPP
 #define ONEBIT_EXAMPLES_BERT_MODEL_HPP
@@ -30,7 +30,7 @@ struct Shape {
 class LayerImpl : public torch::nn::Module {
   public:
     explicit LayerImpl(const Shape& shape);
-    // [batch, sequence, width] to [tokens, width]: all tokens, or those at the positions alone (indices as in a Batch).
+    // [batch, sequence, width] to [tokens, width]: all tokens, or only the tokens at `positions` (as in a Batch).
     torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& positions = {});
 
   private:

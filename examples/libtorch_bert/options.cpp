@@ -13,7 +13,7 @@
 namespace bert {
 namespace {
 
-// The second five each leave out something that the method, or this library's form of it, rests on.
+// Each of the last five leaves out a part that the method, or this library's form of it, needs.
 constexpr Arm kArms[] = {
     {"adam", ONEBIT_OPTIMIZER_ADAM},
     {"onebit_adam", ONEBIT_OPTIMIZER_ONEBIT_ADAM},
@@ -30,10 +30,10 @@ constexpr Arm kArms[] = {
      .one_scale = true},
 };
 
-// A quarter of what makes the dense optimizers fail, in runs of a third of the steps.
+// A quarter of the rates that make the dense optimizers fail, in runs of a third of the steps.
 constexpr double kAdamLr = 1e-3, kLambLr = 5e-3;
 
-// Of the steps, unless the command line says otherwise.
+// Shares of the steps, unless the command line gives other steps.
 constexpr double kFreezeShare = 0.2;    // last step of the warm-up
 constexpr double kLocalStepShare = 0.2; // from one doubling of the interval to the next
 
@@ -118,7 +118,7 @@ std::uint64_t share_of(std::uint64_t steps, double share) {
     return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(steps)));
 }
 
-// What depends on other options, unless it was given.
+// Sets the options that depend on other options, unless they were given.
 void fill_in(const std::string& arm, Options& options) {
     options.arm = *std::find_if(std::begin(kArms), std::end(kArms), [&](const Arm& a) { return a.name == arm; });
     if (options.lr == 0) options.lr = is_lamb(options.arm.kind) ? kLambLr : kAdamLr;
@@ -133,7 +133,7 @@ void check(const Options& options) {
         throw CLI::ValidationError("--width", "it must be a multiple of --heads");
     }
     const bool zero_one = options.arm.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
-    // Between two rounds the ranks' parameters differ: what would be judged?
+    // Between two rounds the ranks' parameters differ: there is no single model to evaluate.
     if (zero_one && (options.evaluate_every % options.local_steps != 0 || options.steps % options.local_steps != 0)) {
         throw CLI::ValidationError("--local-steps", "--evaluate-every and --steps must be multiples of it");
     }

@@ -20,7 +20,7 @@ struct Arm {
     const char* name;
     onebit_optimizer_kind_t kind;
     bool freeze_at_once = false;  // after step 1, when the variance is that of one gradient
-    bool error_feedback = true;   // false: what a message could not express is thrown away
+    bool error_feedback = true;   // false: a message's compression error is thrown away
     bool momentum_scaling = true; // of 1-bit LAMB
     bool one_scale = false;       // for all that a rank sends, as in the papers; --group otherwise
 };
@@ -43,7 +43,7 @@ struct Options {
     std::uint64_t evaluate_every = 240;
     double lr = 0;             // at its highest; filled in by parse(), as the optimizer's default
     double lr_warmup = 0.1;    // share of the steps in which it rises, linearly
-    double lr_decay_power = 1; // how it falls to zero afterwards: (share of the decay that is left)^power
+    double lr_decay_power = 1; // then it falls to zero as (share of the decay that is left)^power
     double beta2 = 0.999;
     double weight_decay = 0.01; // not of biases and normalisations
     double max_grad_norm = 0;
@@ -57,7 +57,7 @@ struct Options {
     std::optional<onebit_scale_t> scale;                        // nothing: onebit's default
     std::optional<onebit_group_t> group;                        // likewise
 
-    std::uint64_t bucket_size = 0; // of exchanges that begin during the backward pass; 0: none does
+    std::uint64_t bucket_size = 0; // of exchanges that begin during the backward pass; 0: none begins then
 };
 
 // Fills `options`. Returns the exit code if the program is to end at once (--help, or a mistake, which rank 0

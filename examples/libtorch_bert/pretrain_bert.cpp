@@ -6,7 +6,7 @@
 //
 //     mpirun -n 4 pretrain_bert TEXT_FILE --arm onebit_adam
 //
-// What concerns onebit is all in this file. scripts/convergence.py runs the arms and draws the curves.
+// All code that concerns onebit is in this file. scripts/convergence.py runs the arms and draws the curves.
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
@@ -36,14 +36,14 @@
 
 namespace {
 
-constexpr std::uint64_t kMaxSkips = 10; // one after the other: then the parameters themselves are beyond help
+constexpr std::uint64_t kMaxSkips = 10; // in a row: after so many the parameters themselves are useless
 
 struct Ranks {
     int rank;
     int size;
 };
 
-// The text as tokens; each rank judges with its own part of what is held out.
+// The text as tokens. Each rank evaluates with its own part of the held-out text.
 struct Data {
     std::vector<bert::Token> training;
     std::vector<bert::Batch> held_out;
@@ -80,8 +80,8 @@ bert::Bert make_model(const bert::Options& options, std::int64_t vocabulary) {
     return bert::Bert(bert::Shape{vocabulary, options.sequence, options.width, options.heads, options.layers});
 }
 
-// Registers torch's parameters where they lie. Gradients are allocated here, once: torch adds to those that it finds,
-// and zero_gradients keeps them, so that the pointers stay valid.
+// Registers torch's parameters where they lie. Gradients are allocated here, once. torch adds to existing gradients,
+// and zero_gradients keeps their memory, so that the pointers stay valid.
 std::vector<onebit_tensor_t> make_tensors(const NamedParameters& parameters) {
     std::vector<onebit_tensor_t> tensors;
     for (const auto& item : parameters) {
@@ -172,13 +172,13 @@ double held_out_loss(bert::BertImpl& model, const std::vector<bert::Batch>& batc
     return sum_over_ranks(sum) / sum_over_ranks(guesses);
 }
 
-// The settings of step number `number`: before its backward pass, for exchanges may begin in that.
+// The settings of step number `number`. Called before its backward pass, because exchanges may begin in that pass.
 void prepare_step(onebit::Optimizer& optimizer, const bert::Options& options, std::uint64_t number) {
     optimizer.set_lr(bert::learning_rate(options, number));
     if (!options.arm.error_feedback) onebit::check(onebit_optimizer_reset_error(optimizer.get()));
 }
 
-// One step of the optimizer. False if some rank's gradients had a NaN or an infinity: nothing has changed then.
+// One step of the optimizer. False if some rank's gradients had a NaN or an infinity: then nothing has changed.
 bool step(onebit::Optimizer& optimizer) {
     const onebit_status_t status = onebit_optimizer_step(optimizer.get());
     if (status == ONEBIT_ERROR_NONFINITE) return false;
@@ -245,7 +245,7 @@ int main(int argc, char** argv) {
         MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "pretrain_bert: %s\n", e.what());
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); // all ranks: the others may be waiting for this one
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); // all ranks: other ranks may be waiting for this one
     }
     return EXIT_FAILURE;
 }

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Random numbers that depend on what they are for and on nothing else: not on the number of ranks, not on what was
-// drawn before, not on the standard library (whose distributions differ).
+// Random numbers that depend only on their purpose: not on the number of ranks, not on the numbers drawn before, not on
+// the standard library (whose distributions differ).
 
 #ifndef ONEBIT_EXAMPLES_BERT_RANDOM_HPP
 #define ONEBIT_EXAMPLES_BERT_RANDOM_HPP
@@ -26,7 +26,7 @@ class Random {
         return z ^ (z >> 31);
     }
 
-    // 0 to bound - 1. Bounds are small here: what % favours is far below anything that shows.
+    // 0 to bound - 1. Bounds are small here, so the bias of % is too small to matter.
     std::uint64_t below(std::uint64_t bound) { return next() % bound; }
 
   private:

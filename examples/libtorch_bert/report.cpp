@@ -11,7 +11,7 @@
 namespace bert {
 namespace {
 
-using Number = unsigned long long; // what %llu wants
+using Number = unsigned long long; // for %llu
 
 // JSON has no NaN and no infinity.
 std::string json(double value) {

@@ -15,7 +15,7 @@
 
 namespace bert {
 
-// How things stand after a step.
+// The training's state after a step.
 struct Evaluation {
     std::uint64_t step;
     double training_loss;     // mean since the last evaluation, over all ranks; NaN before the first step

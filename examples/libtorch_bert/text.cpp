@@ -27,7 +27,7 @@ bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// Calls word(text) for each run of letters, in lower case, and other(c) for all else that isn't white space.
+// Calls word(text) for each run of letters, in lower case, and other(c) for every other c but white space.
 template <class Word, class Other>
 void split(std::string_view text, Word word, Other other) {
     std::string letters;

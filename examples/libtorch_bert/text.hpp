@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The text, cut into a part to train on and a tail to be judged on, and turned into tokens.
+// The text, cut into a part to train on and a tail to evaluate on, and turned into tokens.
 
 #ifndef ONEBIT_EXAMPLES_BERT_TEXT_HPP
 #define ONEBIT_EXAMPLES_BERT_TEXT_HPP
@@ -31,7 +31,7 @@ std::size_t held_out_begin(std::string_view text);
 // z ##e ##b ##r ##a. Digits and punctuation are tokens of their own.
 class Vocabulary {
   public:
-    // Of `size` tokens in all, fewer if the text has fewer words.
+    // Has `size` tokens in all, fewer if the text has fewer words.
     Vocabulary(std::string_view text, std::size_t size);
 
     std::size_t size() const { return size_; }

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-// One build for every x86-64, yet quick on the modern ones: the compiler makes several versions of the marked function
-// and the loader picks one. Elsewhere (other processors, older compilers) the mark is empty and the code the same.
+// One build for every x86-64, and fast on modern ones: the compiler makes several versions of the marked function and
+// the loader picks one. Elsewhere (other processors, older compilers) the mark is empty and the code is the same.
 #if defined(__x86_64__) && defined(__linux__) && \
     ((defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && defined(__GNUC__) && __GNUC__ >= 12))
 #define LM_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t kLine = 16;           // floats in a cache line
 constexpr std::size_t kCached = 128 * 1024; // floats that a second-level cache holds
 
-// Two rows of c become what four rows of b contribute, or more by that: each value is used two or four times once it is
-// loaded, and the loop over j is the one that the compiler turns into vector instructions.
+// Sets two rows of c to the contribution of four rows of b, or adds the contribution to them (kMore). Each value is
+// used two or four times once it is loaded. The compiler turns the loop over j into vector instructions.
 template <bool kMore>
 [[gnu::always_inline]] inline void four_rows(const float* __restrict a0, const float* __restrict a1,
                                              const float* __restrict b, float* __restrict c0, float* __restrict c1,
@@ -70,7 +70,7 @@ LM_CLONES void multiply_cloned(const float* a, const float* b, float* c, std::si
     for (std::size_t i = 0; i < m; i += rows) multiply_rows(a + i * k, b, c + i * n, std::min(rows, m - i), k, n);
 }
 
-// Four cache lines' worth of sums: as many as hide an addition's latency.
+// Keeps four cache lines of sums: enough to hide an addition's latency.
 [[gnu::always_inline]] inline float dot(const float* __restrict a, const float* __restrict b, std::size_t k) {
     typedef float Line [[gnu::vector_size(kLine * sizeof(float)), gnu::aligned(alignof(float)), gnu::may_alias]];
     Line sums[4] = {};
@@ -93,7 +93,7 @@ LM_CLONES void dots_cloned(const float* a, const float* b, float* c, std::size_t
     }
 }
 
-// The same for many rows: a panel of b at a time is transposed, which its use by all of them is worth.
+// The same for many rows of a: transposes one panel of b at a time. This pays, as all rows of a use the panel.
 void multiply_panels(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n) {
     const std::size_t columns = std::min(n, std::max(kCached / k / kLine * kLine, kLine));
     std::vector<float> panel(k * columns), of_panel(m * columns);

@@ -34,7 +34,7 @@ void sum_rows(const float* matrix, float* bias, std::size_t rows, std::size_t co
     }
 }
 
-// Turns logits into probabilities, in place; returns -log of the target's.
+// Turns logits into probabilities, in place. Returns -log of the target's probability.
 float softmax(float* logits, std::uint8_t target) {
     const float largest = *std::max_element(logits, logits + kBytes); // so that exp cannot overflow
     const float target_logit = logits[target] - largest;
@@ -125,7 +125,7 @@ void Model::backward(std::span<const std::uint8_t* const> examples) {
     embedding_gradients(examples);
 }
 
-// Each byte of each context sends its gradient to its row. The rows of other bytes stay exactly zero.
+// Adds the gradient of each byte of each context to the byte's row. The rows of other bytes stay exactly zero.
 void Model::embedding_gradients(std::span<const std::uint8_t* const> examples) {
     std::vector<float>& rows = parameters_[kEmbedding].gradients;
     std::fill(rows.begin(), rows.end(), 0.0f);

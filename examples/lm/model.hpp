@@ -34,7 +34,7 @@ class Model {
     // The same seed gives the same initial parameters, on every rank. No batch may be larger than max_batch.
     Model(const Shape& shape, std::size_t max_batch, std::uint64_t seed);
 
-    // Mean loss (nats per byte) of a batch. Each example is context + 1 bytes of text: what is seen, then what follows.
+    // Mean loss (nats per byte) of a batch. Each example is context + 1 bytes of text: the context, then the next byte.
     float loss(std::span<const std::uint8_t* const> examples);
 
     // The same, and fills the gradients.

@@ -79,7 +79,7 @@ void add_progress_options(CLI::App& app, Options& options) {
             {{"auto", ProgressStyle::kAuto}, {"bar", ProgressStyle::kBar}, {"lines", ProgressStyle::kLines}}));
 }
 
-// A step, or "auto", or, if nothing is said, a share of the steps.
+// A step, or "auto", or, if the text is empty, a share of the steps.
 std::uint64_t parse_freeze_step(const std::string& text, std::uint64_t steps) {
     if (text.empty()) return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(kWarmUpShare * double(steps)));
     if (text == "auto") return ONEBIT_FREEZE_AUTO;

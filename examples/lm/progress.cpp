@@ -17,12 +17,12 @@ namespace {
 constexpr int kBarWidth = 24;
 constexpr std::uint64_t kBarUpdates = 200; // over the whole training
 
-// Open MPI gives its processes a terminal of its own making, wherever mpirun's output goes: isatty says nothing there.
+// Open MPI gives its processes a terminal of its own, wherever mpirun's output goes: isatty says nothing there.
 bool is_terminal() {
     return isatty(STDOUT_FILENO) && !std::getenv("OMPI_COMM_WORLD_RANK");
 }
 
-// Rank 0's answer for all: the ranks' outputs may differ, and the style decides when they average their losses.
+// All ranks take rank 0's answer: their outputs may differ, and the style decides when the ranks average their losses.
 bool use_bar(ProgressStyle style) {
     int bar = style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && is_terminal());
     MPI_Bcast(&bar, 1, MPI_INT, 0, MPI_COMM_WORLD);

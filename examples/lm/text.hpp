@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The text: read once, by rank 0, and cut into a part to train on and a tail to be judged on.
+// The text: read once, by rank 0, and cut into a part to train on and a tail to evaluate on.
 
 #ifndef ONEBIT_EXAMPLES_LM_TEXT_HPP
 #define ONEBIT_EXAMPLES_LM_TEXT_HPP
@@ -26,7 +26,7 @@ std::vector<std::uint8_t> read_text(const std::string& path, std::size_t min_byt
 // Where the held-out tail begins.
 std::size_t held_out_begin(std::size_t text_bytes);
 
-// Picks random examples from a shard of the text; the same seed picks the same ones.
+// Picks random examples from a shard of the text. The same seed picks the same examples.
 class Sampler {
   public:
     Sampler(Bytes shard, std::size_t example_bytes, std::uint64_t seed)

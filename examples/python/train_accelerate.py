@@ -29,12 +29,12 @@ def main():
     parser.add_argument("--checkpoint", help="folder that is written at the end")
     parser.add_argument("--resume", help="folder to go on from")
     options = parser.parse_args()
-    # Said, for Accelerate would take MPI's processes on CPUs, where PyTorch is built with it, as Debian's is.
+    # Named here, because on CPUs Accelerate would take MPI's processes if PyTorch is built with MPI, as Debian's is.
     backend = InitProcessGroupKwargs(backend="nccl" if torch.cuda.is_available() else "gloo")
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[backend])
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
     loader = accelerator.prepare(torch.utils.data.DataLoader(examples(), batch_size=32, shuffle=True))
-    # onebit: for evaluation, or DistributedDataParallel would be put around it
+    # onebit: for evaluation, so that DistributedDataParallel is not put around the model
     model = accelerator.prepare_model(model, evaluation_mode=True)
     steps = options.epochs * len(loader)
     # onebit, in place of torch.optim.AdamW. A training of many steps needs no freeze_step

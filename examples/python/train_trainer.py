@@ -64,7 +64,7 @@ def main():
             save_strategy="steps" if options.checkpoints else "no",
             save_steps=options.steps,
             use_cpu=not torch.cuda.is_available(),
-            ddp_backend="nccl" if torch.cuda.is_available() else "gloo",  # a Trainer would take MPI, were it there
+            ddp_backend="nccl" if torch.cuda.is_available() else "gloo",  # a Trainer would take MPI if present
             max_grad_norm=0,  # onebit: the optimizer clips the average, a Trainer would clip each rank's own
         )
         trainer = OneBitTrainer(GPT2LMHeadModel(shape), settings, train_dataset=sentences())

@@ -1,6 +1,6 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's bytes on every rank, by the exact sums that all communicators have."""
+"""Sends one rank's bytes to every rank, by the exact sums that all communicators have."""
 
 import contextlib
 import zlib
@@ -18,7 +18,7 @@ _SHOWN = 200  # bytes of a description
 
 @contextlib.contextmanager
 def failing_together(comm: Communicator) -> Iterator[None]:
-    """Where the block raises on this rank, `require_same`, which other ranks come to, raises Mismatch on these."""
+    """If the block raises on this rank, the `require_same` that other ranks come to raises Mismatch there."""
     try:
         yield
     except Exception as failure:
@@ -28,7 +28,7 @@ def failing_together(comm: Communicator) -> Iterator[None]:
 
 
 def require_same(description: str, comm: Communicator) -> None:
-    """Raises Mismatch on every rank, where a rank's description isn't rank 0's. Collective; blocks."""
+    """Raises Mismatch on every rank if a rank's description isn't rank 0's. Collective; blocks."""
     text = description.encode()
     mine = _bytes(zlib.crc32(text).to_bytes(4, "little"))
     differs = numpy.zeros(comm.size, numpy.float32)
@@ -46,7 +46,7 @@ def broadcast(mine: numpy.ndarray, comm: Communicator, source: int = 0) -> numpy
 
     mine  flat, uint8, as many on every rank
 
-    Two bytes are one element of a sum, exact in float32, to which other ranks add zeros.
+    Two bytes are one element of a sum, exact in float32. The other ranks add zeros.
     """
     halves = numpy.zeros((mine.size + 1) // 2, numpy.uint16)
     halves.view(numpy.uint8)[: mine.size] = mine

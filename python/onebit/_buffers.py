@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where an array's elements lie, whatever library it belongs to: nothing is copied.
+"""Where an array's elements lie, for arrays of any library. Nothing is copied.
 
-Taken are PyTorch tensors, and what has `__array_interface__` (NumPy), `__cuda_array_interface__` (CuPy, Numba) or
+Arrays are PyTorch tensors, or have `__array_interface__` (NumPy), `__cuda_array_interface__` (CuPy, Numba) or
 `__dlpack__` (JAX and others).
 """
 
@@ -21,7 +21,7 @@ class Buffer(NamedTuple):
     size: int
     """Elements."""
     dtype: str
-    """'float32', 'float16', 'bfloat16', or another library's name for what onebit can't use."""
+    """'float32', 'float16', 'bfloat16', or another library's name for a type that onebit can't use."""
     device: str
     """'cpu' or 'cuda'."""
     readonly: bool
@@ -32,8 +32,8 @@ class Buffer(NamedTuple):
 def view(array, name: str, *, writable: bool = False, dtypes=("float32",)) -> Buffer:
     """The elements of `array`, which messages call `name`.
 
-    Raises TypeError for what is no array, or of a type that isn't in `dtypes`; InvalidArgument for an array that isn't
-    contiguous, or is read-only where it must be writable.
+    Raises TypeError for an object that is no array, and for a type that isn't in `dtypes`. Raises InvalidArgument for
+    an array that isn't contiguous, or that is read-only although it must be writable.
     """
     buffer = _of_torch(array, name) if hasattr(array, "data_ptr") else _of_protocol(array, name)
     if buffer.dtype not in dtypes:
@@ -56,7 +56,7 @@ def _of_protocol(array, name) -> Buffer:
             return _of_interface(array, name, interface, device)
     if hasattr(array, "__dlpack__"):
         found = _dlpack.read(array)
-        immutable = type(array).__module__.startswith("jax")  # and before DLPack 1.0 no array could say so itself
+        immutable = type(array).__module__.startswith("jax")  # before DLPack 1.0 no array could say so itself
         return Buffer(found.address, _count(found.shape, found.strides, 1, name), found.dtype, found.device, immutable,
                       found.capsule)
     raise TypeError(f"{name} is a {type(array).__name__}; an array or a tensor wanted")
@@ -70,7 +70,7 @@ def _of_interface(array, name, interface, device) -> Buffer:
 
 
 def _count(shape, strides, unit, name) -> int:
-    """Elements of a contiguous array. `unit` is what the strides of neighbours differ by; None: contiguous."""
+    """Elements of a contiguous array. `unit`: the stride of neighbours. strides=None: contiguous."""
     count = 1
     for i in range(len(shape) - 1, -1, -1):
         if strides is not None and shape[i] != 1 and strides[i] != count * unit and 0 not in shape:

@@ -18,7 +18,7 @@ _DTYPES = ("float32", "float16", "bfloat16")  # of arrays, by Datatype
 
 
 def _name_of(dtype) -> Any:
-    """Of NumPy's types and PyTorch's; Datatype's members as they are."""
+    """The name of a type of NumPy's or PyTorch's; Datatype's members as they are."""
     return dtype if isinstance(dtype, int) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
 
 
@@ -49,7 +49,7 @@ class Collective(OperationHandle):
     _config_init: Any
 
     def _create(self, comm: Communicator, describe: Callable[[], Any]) -> None:
-        """Makes the handle from the config that `describe` returns. If that raises, the other ranks are told."""
+        """Makes the handle from the config that `describe` returns. If `describe` raises, the other ranks are told."""
         handle = ctypes.c_void_p()
 
         def create(config):
@@ -62,7 +62,7 @@ class Collective(OperationHandle):
             raise
         create(config)
         self.count: int = config.count
-        """Elements: of each array of an Allreduce, of a whole array of the others."""
+        """Elements of each array of an Allreduce, or of a whole array of the other collectives."""
         self._send_count = self._recv_count = self.count
         self._device = "cpu" if config.memory == Memory.HOST else "cuda"
         self._dtype = _DTYPES[config.datatype]
@@ -99,8 +99,8 @@ class Collective(OperationHandle):
 
     @classmethod
     def _refuse_config(cls, call: Callable[[Any], Any]) -> None:
-        """Takes part in a collective call, call(config), with a count that can't be: it fails on every rank, and none
-        waits."""
+        """Takes part in a collective call, call(config), with an invalid count: the call fails on every rank, and no
+        rank waits."""
         try:
             call(_structs.initialised(cls._config_type, cls._config_init, 0))
         except Error:
@@ -121,7 +121,7 @@ class Collective(OperationHandle):
         self._in_flight[:] = sent, received
 
     def test(self) -> bool:
-        """Does a slice of the work, never waits. True once it's finished, or if nothing was started.
+        """Does a slice of the work, never waits. True once the work is finished, or if nothing was started.
 
         Raises what `run` would have raised.
         """
@@ -140,16 +140,17 @@ class Collective(OperationHandle):
     def set_callback(self, function: Optional[Callback]) -> None:
         """function(error) is called once for each operation that `start` begins, as soon as it's finished. Local.
 
-        The thread and the call that finish it make the call: `test`, `wait` or `Communicator.progress`. `error` is None
-        for a success. The operation is over by then: `start` may be called again, or `close`. What the function raises
-        is raised by the call that made it. None: no function any more. Raises Busy while an operation isn't finished.
+        The call that finishes the operation calls the function, on its own thread: `test`, `wait` or
+        `Communicator.progress`. `error` is None for a success. The operation is over by then: `start` or `close` may be
+        called. An exception from the function is raised by the call that called the function. None: no function any
+        more. Raises Busy while an operation isn't finished.
         """
         self._set_callback(self._functions.set_callback, function)
 
     def set_algorithm(self, algorithm) -> None:
         """From the next call on: "dense" in a warm-up, then a compressed one. Local; to be called on every rank.
 
-        The handle must have been created with a compressed one, or with "auto" that chose it.
+        The handle must have been created with a compressed algorithm, or with "auto" that chose one.
         """
         self._functions.set_algorithm(self._handle, _structs.enum_value(Algorithm, "algorithm", algorithm))
 
@@ -197,7 +198,7 @@ class Collective(OperationHandle):
         return buffer
 
     def _refuse(self) -> None:
-        """Takes part in the ranks' call with no buffers: it fails on every rank, and none waits for this one."""
+        """Takes part in the ranks' call with no buffers: the call fails on every rank, and no rank waits."""
         if self._checked and not self.closed:
             try:
                 self._functions.run(self._handle, None, None)

@@ -38,7 +38,7 @@ class Found(NamedTuple):
     strides: Optional[Tuple[int, ...]]  # in elements; None: contiguous
     dtype: str
     device: str
-    capsule: Any  # its end releases the memory
+    capsule: Any  # deleting it releases the memory
 
 
 def read(array) -> Found:

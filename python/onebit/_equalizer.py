@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings gradients to one magnitude before they are compressed, element by element.
 
-A compressed average has one scale for 4096 elements, and noise of that size for each of them. Adam divides by each
-element's own magnitude, so the noise is largest where gradients are small. So the magnitudes D that the ranks'
-gradients had at the end of the warm-up are kept: g / D is sent, and the average times D is what the model gets. 1-bit
-Adam does the same (docs/OPTIMIZERS.md, "Small variances").
+A compressed average has one scale for 4096 elements, and noise of the scale's size in each element. Adam divides by
+each element's own magnitude, so the noise is largest where gradients are small. So the magnitudes D that the ranks'
+gradients had at the end of the warm-up are kept: g / D is sent, and the model gets the average times D. 1-bit Adam does
+the same (docs/OPTIMIZERS.md, "Small variances").
 """
 
 import math
 from typing import Any, Callable, Dict, Optional
 
 _DECAY = 0.95  # of the running mean of squares: the last 20 steps of the warm-up count
-_FLOOR = 0.1  # of the root mean square of an element's neighbours: D is no smaller
+_FLOOR = 0.1  # D is at least this times the root mean square of an element's neighbours
 _NEIGHBOURS = 4096  # the elements that share a scale
 
 
@@ -29,7 +29,7 @@ class Equalizer:
         """Takes this rank's gradients of a step of the warm-up into account, unless they are not finite."""
         if self._magnitudes is not None:
             return
-        if self._squares is None:  # whatever the gradients are: ranks must come to `settle` alike
+        if self._squares is None:  # with any gradients: all ranks must come to `settle`
             self._squares = self._zeros_like(gradients)
         squares = gradients * gradients
         if math.isfinite(float(squares.sum())):
@@ -43,9 +43,9 @@ class Equalizer:
         return self._squares is not None
 
     def settle(self, mean: Callable[[Any], Any]) -> None:
-        """The warm-up is over. `mean` averages exactly over the ranks, in place.
+        """Ends the warm-up. `mean` averages exactly over the ranks, in place.
 
-        It does so with the magnitudes, too: the last bits of a sum differ between processors.
+        `mean` averages the magnitudes, too: the last bits of a sum differ between processors.
         """
         assert self._squares is not None
         mean(self._squares)
@@ -66,7 +66,7 @@ class Equalizer:
             average *= self._magnitudes
 
     def state(self) -> Dict[str, Any]:
-        """What is kept, not copied."""
+        """The kept values, not copied."""
         found = {"squares": self._squares, "magnitudes": self._magnitudes}
         return {name: values for name, values in found.items() if values is not None}
 

@@ -8,7 +8,7 @@ from onebit._values import Status
 
 
 class Error(Exception):
-    """What a call of the C library failed with. All others below are kinds of it."""
+    """An error of a call of the C library. All classes below are kinds of it."""
 
     status = Status.INTERNAL
 
@@ -80,7 +80,7 @@ class Timeout(Error, TimeoutError):
 
 
 class Internal(Error, RuntimeError):
-    """A GPU failed, as the text says; else a bug in onebit. The object is broken: close it."""
+    """A GPU failed, if the text says so; otherwise a bug in onebit. The object is broken: close it."""
 
     status = Status.INTERNAL
 

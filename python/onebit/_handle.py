@@ -12,14 +12,14 @@ _kept: list = []
 
 
 def keep_for_good(buffers) -> None:
-    """Keeps what other ranks, or MPI, may still touch: after TransportError and Timeout, or a destroy that failed."""
+    """Keeps buffers that other ranks, or MPI, may still touch: after TransportError, Timeout or a failed destroy."""
     _kept.append(buffers)
 
 
 class Handle:
     """Owns a handle of the C library. Closed by `close()`, at the end of a `with` block, or by garbage collection.
 
-    Over NCCL closing is collective. Garbage collection can't do it there: it warns (ResourceWarning).
+    Over NCCL closing is collective. Garbage collection can't close there: it warns (ResourceWarning).
     A closed handle keeps its number, which the library never gives out again: calls on it raise InvalidHandle.
     """
 
@@ -28,7 +28,7 @@ class Handle:
         destroy     the library's function
         collective  whether every rank must call it
         finished    a function that tells whether the transport has ended (MPI_Finalize): nothing is destroyed then
-        buffers     what the library knows the addresses of
+        buffers     the library knows their addresses
         """
         self._number = handle
         self._destroy = destroy
@@ -44,7 +44,7 @@ class Handle:
 
     @property
     def _handle(self) -> Optional[int]:
-        """For calls of the C library. Raises InvalidHandle once MPI has ended: MPI would end the process, too."""
+        """For calls of the C library. Raises InvalidHandle once MPI has ended: a call of MPI would end the process."""
         if self._finished():
             raise InvalidHandle(f"MPI_Finalize has been called: this {type(self).__name__} can't be used any more")
         return self._number

@@ -19,7 +19,7 @@ SONAME = f"libonebit.so.{SOVERSION}"
 
 
 def load_beside(name: str) -> ctypes.CDLL:
-    """A library that belongs to libonebit: from the folder of that, or from where the system's loader looks.
+    """A library that belongs to libonebit: from libonebit's folder, or from where the system's loader looks.
 
     Raises OSError.
     """
@@ -28,7 +28,7 @@ def load_beside(name: str) -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL, functions: dict) -> None:
-    """Gives each function its types. A function that returns a status raises it instead, if it isn't SUCCESS."""
+    """Gives each function its types. A function that returns a status raises an Error if the status isn't SUCCESS."""
     for name, (result, parameters) in functions.items():
         function = getattr(library, name)
         function.argtypes = parameters

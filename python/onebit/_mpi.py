@@ -12,7 +12,7 @@ from onebit._library import SOVERSION, declare, load_beside
 def functions(version: str):
     """The functions of onebit_mpi.h for an MPI whose MPI_Get_library_version says `version`.
 
-    What isn't Open MPI is taken for one of MPICH's kin, which share its ABI. Raises Unsupported if there is no library.
+    Every MPI but Open MPI is taken for one with MPICH's ABI. Raises Unsupported if there is no library.
     """
     name = f"libonebit_{'openmpi' if 'Open MPI' in version else 'mpich'}.so.{SOVERSION}"
     try:

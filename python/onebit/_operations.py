@@ -1,6 +1,6 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that one call starts and others finish, and what the C library calls when they are finished."""
+"""Operations that one call starts and other calls finish, and the callbacks of finished operations."""
 
 import threading
 import weakref
@@ -21,7 +21,7 @@ class OperationHandle(Handle):
     _callback = _c.Callback()
 
     def _finish(self, function, *arguments) -> None:
-        """Calls what may finish an operation, and with it the callback."""
+        """Calls a function that may finish an operation, and then call the callback."""
         try:
             function(self._handle, *arguments)
         except (TransportError, Timeout):
@@ -31,7 +31,7 @@ class OperationHandle(Handle):
             raise_failure()
 
     def _finished_with(self, error: Optional[_errors.Error]) -> None:
-        """Before the callback, which may start the next operation."""
+        """Called before the callback, which may start the next operation."""
         if isinstance(error, (TransportError, Timeout)):
             keep_for_good(tuple(self._buffers))
 
@@ -43,7 +43,7 @@ class OperationHandle(Handle):
 
 
 def _callback_of(owner: OperationHandle, function: Optional[Callback]):
-    """The C function that has owner._finished_with(error) and function(error) called. It must outlive its use."""
+    """The C function that calls owner._finished_with(error) and function(error). It must outlive its use."""
     if function is None:
         return _c.Callback()
     reference = weakref.ref(owner)
@@ -64,7 +64,7 @@ def _callback_of(owner: OperationHandle, function: Optional[Callback]):
 
 
 def raise_failure() -> None:
-    """Behind a call that may have called back: raises the first exception that left a callback in it."""
+    """After a call that may have called callbacks: raises the first exception that one of them raised."""
     failures = _failures()
     if failures:
         failure = failures[0]

@@ -18,13 +18,13 @@ _FEW_NUMBERS = (Codec.TOPK, Codec.RANDOMK, Codec.POWERSGD)
 def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> Tuple[int, bool]:
     """Exact steps before the first compressed one, and whether to equalize.
 
-    None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
-    equalized, else none; "sign", "means", "ternary" and "int2" equalize.
+    warmup_steps=None: 1000 if a codec sends less than 4 bits for an element (docs/CODECS.md), or if values are
+    equalized, else 0. equalize=None: True for "sign", "means", "ternary" and "int2".
     """
     codec = codec_of(codec)
     few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
-    if warmup_steps is None:  # equalizing goes by what the warm-up saw
+    if warmup_steps is None:  # equalizing needs the warm-up's magnitudes
         warmup_steps = 1000 if few_bits or codec in _FEW_NUMBERS or equalize else 0
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
@@ -32,12 +32,12 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
 
 
 def codec_of(codec):
-    """A codec by its name as one of Codec; others as they are."""
+    """A codec's name as a member of Codec; other values as they are."""
     return Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
 
 
 class StagedAverage:
-    """Averages of one buffer over the ranks, step after step. Where compression doesn't pay, all are exact."""
+    """Averages of one buffer over the ranks, step after step. If compression doesn't pay, all averages are exact."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class StagedAverage:
         """Collective; blocks.
 
           values      the buffer, flat, NumPy's or PyTorch's
-          shapes      of the tensors that it has, one after the other, but for what fills it up; for "powersgd"
+          shapes      of the tensors that lie in it one after the other, without the padding; for "powersgd"
           equalize    whether an Equalizer brings the values of compressed averages to one magnitude; of float32
           zeros_like  numpy's or torch's
         """
@@ -62,13 +62,13 @@ class StagedAverage:
             options["shapes"] = [*shapes, (filling,)]
         self._allreduce = Allreduce(comm, values, stream=stream, **options)
         self._compressed = self._allreduce.info.algorithm
-        self._exact = self._compressed is Algorithm.DENSE  # for good: nothing is to be chosen
+        self._exact = self._compressed is Algorithm.DENSE  # True: stays so, as there is no compressed algorithm
         self._equalizer = Equalizer(zeros_like) if equalize and not self._exact else None
 
     def run(self, values, exact: bool) -> None:
         """Replaces the values by their average. Collective; blocks. `exact` is the same on every rank.
 
-        Raises Nonfinite on every rank for a NaN or an infinity in any rank's values. They may have changed then.
+        Raises Nonfinite on every rank for a NaN or an infinity in any rank's values. The values may have changed then.
         """
         equalizer = self._equalizer
         if equalizer is None:
@@ -91,11 +91,11 @@ class StagedAverage:
 
     @property
     def info(self) -> AllreduceInfo:
-        """The Allreduce's. Local."""
+        """The Allreduce's info. Local."""
         return self._allreduce.info
 
     def state(self) -> Dict[str, Any]:
-        """This rank's "error", bytes, and buffers that are kept besides, not copied. Local."""
+        """This rank's "error" as bytes, and the other buffers that are kept, not copied. Local."""
         kept = {} if self._equalizer is None else self._equalizer.state()
         return {"error": self._allreduce.pack_state(), **kept}
 

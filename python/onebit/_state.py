@@ -8,7 +8,7 @@ from onebit import _errors
 
 
 def packed(size, pack, handle) -> bytearray:
-    """What a pack function of the C library writes; `size` is the function that says how much that is."""
+    """The bytes that a pack function of the C library writes; `size` is the function that says how many."""
     count = ctypes.c_uint64()
     size(handle, ctypes.byref(count))
     state = bytearray(count.value)

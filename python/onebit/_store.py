@@ -11,7 +11,7 @@ _DEFAULT_TIMEOUT = 600.0  # ONEBIT_TIMEOUT's
 
 
 class StoreAllgather:
-    """Rank 0 collects, and all read what it has collected.
+    """Rank 0 collects all ranks' parts, and all ranks read the collected parts.
 
     put  takes a key and bytes
     get  takes a key; returns its bytes once some rank has put them there
@@ -48,13 +48,13 @@ class Folder:
         self._path.mkdir(parents=True, exist_ok=True)
 
     def put(self, key: str, value: bytes) -> None:
-        """Raises FileExistsError for what another run has left: its ranks listen no more."""
+        """Raises FileExistsError for a file that another run has left: that run's ranks listen no more."""
         file = self._file(key)
         if file.exists():
             raise FileExistsError(f"{file} is there already, from another run or rank: take a new folder for each run")
         part = file.with_name(f"{file.name}.part")
         part.write_bytes(value)
-        os.replace(part, file)  # whoever sees the file sees all of it
+        os.replace(part, file)  # a rank that sees the file sees all of it
 
     def get(self, key: str) -> bytes:
         file = self._file(key)
@@ -70,7 +70,7 @@ class Folder:
 
 
 def seconds_to_wait(timeout: float) -> float:
-    """`timeout`, or, where that is 0, ONEBIT_TIMEOUT; infinity where that is 0, too."""
+    """`timeout`; if it is 0, ONEBIT_TIMEOUT; if both are 0, infinity."""
     return timeout or float(os.environ.get("ONEBIT_TIMEOUT") or _DEFAULT_TIMEOUT) or float("inf")
 
 

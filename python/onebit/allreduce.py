@@ -23,16 +23,17 @@ class Level(NamedTuple):
     codec: Union[None, str, Codec] = None
     """As an Allreduce's; None: values travel as they are."""
     options: dict = {}
-    """Of the codec, as an Allreduce's: scale, group, kept, value_bits, error_type."""
+    """The codec's, as of an Allreduce: scale, group, kept, value_bits, error_type."""
 
 
 class Allreduce(Collective):
     """Averages `count` elements over the ranks, or adds them up, sending few bits for each instead of 16 or 32.
 
-    What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
-    sequence of arrays, a model's gradients say. Arrays are NumPy's, PyTorch's, or any with `__array_interface__`,
-    `__cuda_array_interface__` or DLPack: contiguous, float32, float16 or bfloat16 (PyTorch's, or by DLPack), `count`
-    elements in whatever shape. None is copied. 16-bit elements are added up in float32, and a result is rounded once.
+    A message's compression error is carried into the next call (error feedback). So one Allreduce belongs to one
+    sequence of arrays, for example a model's gradients. Arrays are NumPy's, PyTorch's, or any with
+    `__array_interface__`, `__cuda_array_interface__` or DLPack: contiguous, float32, float16 or bfloat16 (PyTorch's, or
+    by DLPack), `count` elements in any shape. No array is copied. 16-bit elements are added up in float32, and a result
+    is rounded once.
 
     One thread at a time uses an Allreduce (Busy). Other Python threads run during a call. A collective call that fails
     on one rank fails on every rank, and leaves the error state as it was.
@@ -58,7 +59,7 @@ class Allreduce(Collective):
     )
 
     def __init__(self, comm: Communicator, count_or_array, *, memory: Optional[str] = None, stream: int = 0, **options):
-        """Plans, and allocates all that its calls will use. Collective; blocks.
+        """Plans, and allocates all memory that its calls will use. Collective; blocks.
 
           count_or_array  elements, at least the number of ranks; or an array of as many
           memory          "host" or "cuda": where the arrays lie; None: where `count_or_array` does, if it's an array
@@ -74,22 +75,22 @@ class Allreduce(Collective):
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
-          rounding        "nearest" or "stochastic", of "int8" and "int4": the latter up or down, drawn so that the mean
-                          is the value; on the host
-          shapes          of "powersgd": the shape of each tensor in the array, which has all of them one after the
-                          other; None: that of `count_or_array`, if it's an array. One of more than two dimensions is
-                          taken as the matrix with fewest rows and columns; one that "powersgd" can't shorten, such as
-                          a vector, is averaged exactly
-          levels          groups of ranks near each other, the smallest first, at most two of them: a `Level` or
-                          (color, codec) each. `codec` is then used between the groups of the last one. On the host
+          rounding        "nearest" or "stochastic", of "int8" and "int4": "stochastic" rounds up or down at random, so
+                          that the mean is the value; on the host
+          shapes          of "powersgd": the shape of each tensor; the array has all tensors one after the other. None:
+                          the shape of `count_or_array`, if it's an array. A tensor of more than two dimensions is
+                          taken as the matrix with fewest rows and columns. A tensor that "powersgd" can't shorten,
+                          such as a vector, is averaged exactly
+          levels          groups of ranks near each other, the smallest first, at most two levels: a `Level` or
+                          (color, codec) each. `codec` is then used between the groups of the last level. On the host
           matrix_rank     of "powersgd": directions of each matrix, at most 64; 0: 4
-          error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
+          error_type      "float32", "bfloat16" or "int8": the type of kept errors; "bfloat16" takes half the memory,
                           "int8" a quarter
-          op              "average" or "sum": what becomes of the ranks' values
-          check           "full", "full_low_memory" or "none": what is made sure of before anything changes
+          op              "average" or "sum": how the ranks' values are combined
+          check           "full", "full_low_memory" or "none": what is checked before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1
 
-        onebit_allreduce_config_t in onebit.h says more of each. All but `threads` and `stream` are the same on every
+        onebit_allreduce_config_t in onebit.h says more about each. All but `threads` and `stream` are the same on every
         rank (Mismatch).
         """
         self._create(comm, lambda: self._config(count_or_array, memory, stream, options))
@@ -115,17 +116,17 @@ class Allreduce(Collective):
         cls, comm: Communicator, count_or_array, max_error: float, *, memory: Optional[str] = None, stream: int = 0,
         **options
     ) -> Codec:
-        """The codec whose compressed average is quickest, of those with an error of at most `max_error`.
+        """The codec whose compressed average is fastest, among the codecs with an error of at most `max_error`.
 
         The same on every rank. Measures each codec that the ranks haven't measured yet, for some tenths of a second.
         Collective; blocks.
-          max_error  of one call, over the norm of the exact average, of Gaussian values: docs/CODECS.md has that of
-                     each codec. At least the smallest of them. The same on every rank
-          others     those of the Allreduce; its algorithm and codec, and what is of one codec alone, are not looked at
+          max_error  error of one call on Gaussian values, divided by the exact average's norm: docs/CODECS.md has each
+                     codec's. At least the smallest of them. The same on every rank
+          others     those of the Allreduce; its algorithm and codec, and options of one codec alone, are ignored
         """
         codec = ctypes.c_int()
 
-        def choose(config, most=-1.0):  # which no codec has
+        def choose(config, most=-1.0):  # no codec has this error
             library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), most, ctypes.byref(codec))
 
         try:
@@ -156,7 +157,7 @@ class Allreduce(Collective):
         self._start(send, send if recv is None else recv)
 
     def set_mask(self, mask) -> None:
-        """Declares which elements are ever nonzero; others have no part in any scale, and their result is zero.
+        """Declares which elements are ever nonzero. The others have no part in any scale, and their result is zero.
 
         Collective; blocks.
           mask  boolean NumPy array of `count` elements, the same on every rank; None: all take part
@@ -186,7 +187,7 @@ class Allreduce(Collective):
         )
 
     def level(self, level: int) -> LevelInfo:
-        """What a level does, and sends: those of `levels`, and behind them the one between the last groups. Local."""
+        """What a level does and sends. After those of `levels` comes the level between the last groups. Local."""
         return self._get_level(level, None)
 
     def level_error(self, level: int):
@@ -206,9 +207,9 @@ class Allreduce(Collective):
     def errors(self):
         """What has not been delivered yet: (worker, server, begin). Local.
 
-        worker: float32 NumPy array of `count` elements; server: that of this rank's chunk, which starts at `begin`. Of
-        "powersgd" server has the last right factors, which are no error. With levels worker has what is held back
-        between the last groups; `level_error` has the rest.
+        worker: float32 NumPy array of `count` elements; server: that of this rank's chunk, which starts at `begin`.
+        With "powersgd" server has the last right factors, which are no error. With levels worker has the error between
+        the last groups; `level_error` has the rest.
         """
         import numpy
 
@@ -226,10 +227,10 @@ class Allreduce(Collective):
 
 
 def set_levels(config, levels: Optional[Sequence]) -> None:
-    """Of an allreduce or an optimizer: `Level`s, or (color, codec) each; None: there are none."""
+    """Sets the levels of an allreduce or an optimizer: `Level`s, or (color, codec) each; None: no levels."""
     if levels:
         config.array_of_levels = (_c.Level * len(levels))(*(_struct_of(Level(*level)) for level in levels))
-        config.levels = ctypes.addressof(config.array_of_levels)  # which lives as long as the config
+        config.levels = ctypes.addressof(config.array_of_levels)  # the array lives as long as the config
         config.num_levels = len(levels)
 
 
@@ -250,7 +251,7 @@ def _struct_of(level: Level):
 
 
 def _matrix_of(shape: Sequence[int]) -> Tuple[int, ...]:
-    """Rows and columns of a tensor as a matrix: cut where they are fewest. None of a tensor without elements."""
+    """Rows and columns of a tensor as a matrix, cut so that they are fewest. Nothing for a tensor without elements."""
     sizes = [operator.index(size) for size in shape]
     if any(size < 0 for size in sizes):
         raise InvalidArgument(f"shapes has {tuple(shape)}: no size is negative")

@@ -22,7 +22,7 @@ class Communicator(Handle):
     """A group of ranks and the way they talk.
 
     Made by `onebit.loopback`, `onebit.from_mpi4py`, `onebit.from_bootstrap`, `onebit.from_folder`,
-    `onebit.torch.communicator` or `onebit.jax.communicator`. What was created from it stays usable after `close()`.
+    `onebit.torch.communicator` or `onebit.jax.communicator`. Objects created from it stay usable after `close()`.
     """
 
     def __init__(self, handle: Optional[int], *, finished: Callable[[], bool] = _never):
@@ -42,7 +42,7 @@ class Communicator(Handle):
     def set(self, name: str, value) -> None:
         """Sets what an environment variable would have set when the communicator was created.
 
-        For what is created from it afterwards. Collective; blocks.
+        For objects created from it afterwards. Collective; blocks.
           name   "ONEBIT_ALGORITHM", say, the same on every rank
           value  as in the environment; "": the default
         """
@@ -55,13 +55,13 @@ class Communicator(Handle):
         path: Optional[str] = None,
         codecs: Optional[Sequence[Union[str, Codec]]] = None,
     ) -> None:
-        """Measures how long an allreduce takes in each form. Handles made afterwards are of the quickest form.
+        """Measures how long an allreduce takes in each form. Handles made afterwards use the fastest form.
 
         Collective; blocks.
           max_count  elements of the largest call, the same on every rank
           seconds    about how long it may take, the same on every rank
           path       file that rank 0 writes the table to, for later runs (ONEBIT_TUNING)
-          codecs     which to measure, each with its default settings, the same on every rank; None: "sign"
+          codecs     to be measured, each with its default settings, the same on every rank; None: "sign"
         """
         file = None if path is None else str(path).encode()
         if codecs is None:
@@ -73,9 +73,9 @@ class Communicator(Handle):
         )
 
     def empty(self, count: int):
-        """A NumPy array of `count` float32 zeros in memory that the ranks of a node see of each other.
+        """A NumPy array of `count` float32 zeros in memory that all ranks of a node see.
 
-        Exact averages of such arrays are quicker inside a node. Collective; blocks. The memory is freed when nothing
+        Exact averages of such arrays are faster inside a node. Collective; blocks. The memory is freed when nothing
         refers to the array any more.
         """
         import numpy
@@ -113,10 +113,10 @@ class Communicator(Handle):
         return Communicator(_output(create, *arguments), finished=self._finished)
 
     def progress(self) -> int:
-        """Moves on all that was started on handles made from this communicator. How many aren't finished. Local.
+        """Moves on all operations of handles made from this communicator. Returns how many aren't finished. Local.
 
-        Never waits, and tells no errors: where a handle has no callback, its next test or wait raises what went
-        wrong. What a callback raises is raised here.
+        Never waits, and reports no errors: if a handle has no callback, its next test or wait raises the error. An
+        exception that a callback raises is raised here.
         """
         active = ctypes.c_int()
         try:
@@ -128,7 +128,7 @@ class Communicator(Handle):
     def abort(self, reason: str = "") -> None:
         """Ends every call in flight on this communicator and on what was made from it, on every rank (TransportError).
 
-        For a program that knows that the others need not be waited for. Local; never waits; from any thread.
+        For a program that knows that other ranks need not be waited for. Local; never waits; from any thread.
         """
         library.onebit_comm_abort(self._handle, reason.encode() or None)
 
@@ -147,8 +147,8 @@ def loopback(ranks: int) -> List[Communicator]:
 def from_mpi4py(comm) -> Communicator:
     """The ranks of an mpi4py communicator, which is duplicated. Collective; blocks.
 
-    Needs libonebit_openmpi or libonebit_mpich, as mpi4py's MPI is; raises Unsupported where there is none.
-    InvalidArgument before MPI_Init, after MPI_Finalize, and for what is no communicator.
+    Needs libonebit_openmpi or libonebit_mpich, for mpi4py's MPI; raises Unsupported if this library is missing.
+    Raises InvalidArgument before MPI_Init, after MPI_Finalize, and if `comm` is no communicator.
     """
     from mpi4py import MPI
 
@@ -185,7 +185,7 @@ def from_bootstrap(
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
       timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
 
-    Raises Error on every rank that comes, where one doesn't come in time.
+    If a rank doesn't come in time, raises Error on every rank that comes.
     """
     failures: List[BaseException] = []
 
@@ -220,7 +220,7 @@ def from_folder(rank: int, size: int, path, *, interface: Optional[str] = None, 
     SLURM_STEP_ID and SLURM_RESTART_COUNT.
 
       path                a new folder for each run and each communicator; made if it isn't there
-      interface, timeout  as for `from_bootstrap`, of which the errors are, too
+      interface, timeout  as for `from_bootstrap`, and so are the errors
     """
     folder = Folder(path, timeout)
     gather = StoreAllgather(rank, size, folder.put, folder.get, "rank")
@@ -228,7 +228,7 @@ def from_folder(rank: int, size: int, path, *, interface: Optional[str] = None, 
 
 
 def _output(create, *arguments) -> Optional[int]:
-    """Calls a function whose last parameter is where it writes a handle; returns that."""
+    """Calls a function that writes a handle to its last parameter, and returns the handle."""
     handle = ctypes.c_void_p()
     create(*arguments, ctypes.byref(handle))
     return handle.value

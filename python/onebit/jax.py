@@ -58,7 +58,7 @@ def broadcast(comm: Communicator, tree: Any) -> Any:
       tree  arrays of any type and shape, the same structure on every rank. NumPy's come back as NumPy's, which can be
             written to; all others as JAX's, on their own devices. None is changed
 
-    Raises Mismatch on every rank where a rank's structure, shapes or types are not rank 0's.
+    Raises Mismatch on every rank if a rank's structure, shapes or types are not rank 0's.
     """
     leaves, structure = jax.tree_util.tree_flatten(tree)
     with _broadcast.failing_together(comm):
@@ -87,7 +87,7 @@ def _as_the_leaf(values: numpy.ndarray, leaf: Any) -> Any:
 class GradientAverage:
     """Averages a tree of gradients over the ranks, compressed after a warm-up. Called inside jit, or outside.
 
-    Every call is a collective one: each rank calls as often. A NaN or an infinity on any rank makes all gradients NaN
+    Every call is collective: each rank makes every call. A NaN or an infinity on any rank makes all gradients NaN
     on all ranks. `onebit.Optimizer` sends updates in place of gradients, and learns better: see python/README.md.
     """
 
@@ -103,16 +103,16 @@ class GradientAverage:
         """Collective; blocks.
 
           tree          parameters or gradients: shapes and types count
-          warmup_steps  calls that average exactly, before the first compressed one. None: 1000 of codecs "sign",
+          warmup_steps  calls that average exactly, before the first compressed one. None: 1000 for codecs "sign",
                         "means", "ternary", "int2", "topk", "randomk" and "powersgd", which Adam needs, or with
                         equalize=True; else 0
-          equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
-                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
-                        True of codecs "sign", "means", "ternary" and "int2", False of the others
+          equalize      after the warm-up each gradient is divided by the magnitude that its element had at the
+                        warm-up's end, and the average is multiplied by it: small gradients don't drown. 4 bytes of
+                        memory per element. None: True for codecs "sign", "means", "ternary" and "int2", else False
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
                         rounding, levels, error_type, check, threads. Matrices of "powersgd" are the tree's arrays
 
-        Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
+        Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank if a
         rank's structure, shapes or types are not rank 0's.
         """
         with _broadcast.failing_together(communicator):
@@ -151,7 +151,7 @@ class GradientAverage:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on, bit for bit, from what `state_dict` returned on this rank, of as many ranks. Collective; blocks.
 
-        Raises BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        Raises BadState or Mismatch on every rank, and changes nothing, if any rank's state doesn't fit.
         """
         kept: Dict[str, Any] = {
             name: numpy.array(state[name], numpy.float32) for name in ("squares", "magnitudes") if name in state
@@ -166,7 +166,7 @@ class GradientAverage:
         try:
             self._staged.run(self._values, exact=self.steps < self.warmup_steps)
         except Nonfinite:
-            for piece in pieces:  # and nothing behind them
+            for piece in pieces:  # not what lies behind them
                 piece.fill(numpy.nan)
         self.steps += 1
         return [piece.reshape(shape.shape).astype(shape.dtype) for piece, shape in zip(pieces, self._shapes)]

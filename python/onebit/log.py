@@ -14,10 +14,10 @@ _callbacks: List[_c.Log] = []
 
 
 def set_log_callback(callback: Optional[Callable[[LogLevel, str], None]]) -> None:
-    """Has `callback(level, text)` called for each line of the log, in the place of stderr and whatever ONEBIT_LOG says.
+    """Calls `callback(level, text)` for each line of the log, in place of stderr and with any value of ONEBIT_LOG.
 
-    Lines are rank 0's, of all communicators of this process. They come from the thread whose call has something to say,
-    and during that call. What `callback` raises is printed, and forgotten. None: stderr again, where ONEBIT_LOG=1.
+    Lines are rank 0's, of all communicators of this process. They come from the thread whose call logs them, during the
+    call. An exception that `callback` raises is printed and dropped. None: stderr again, if ONEBIT_LOG=1.
 
     With the module logging:
         onebit.set_log_callback(lambda level, text: logging.getLogger("onebit").log(20 + 10 * level, text))

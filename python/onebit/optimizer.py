@@ -30,13 +30,13 @@ class Tensor(NamedTuple):
     name: Optional[str] = None
     """For messages."""
     gradient_type: str = "float32"
-    """Of the gradients that are given later."""
+    """The type of gradients that are given later."""
 
 
 class Optimizer(OperationHandle):
     """1-bit Adam, 1-bit LAMB, 0/1 Adam, or dense Adam or LAMB, over NumPy arrays or any that `Allreduce` takes.
 
-    Parameters must be equal on every rank at the start, and are so again after each step that exchanges something.
+    Parameters must be equal on every rank at the start, and are equal again after each step that exchanges.
     One thread at a time uses an Optimizer (Busy).
     """
 
@@ -60,8 +60,8 @@ class Optimizer(OperationHandle):
           stream   of a GPU's memory: the address of the cudaStream_t that the work goes into; 0: the default one
           options  members of onebit_optimizer_config_t by name: betas, eps, weight_decay, bias_correction,
                    max_grad_norm, freeze_step ("auto", "never", "paper" or a step), bucket_size, algorithm ("auto",
-                   "two_level", ...), codec ("sign", "int8", ...), ... onebit.h says what they mean; the library has their
-                   defaults. levels as an `Allreduce`'s, one of them and an exact one
+                   "two_level", ...), codec ("sign", "int8", ...), ... onebit.h says what they mean; the library has
+                   their defaults. levels as an `Allreduce`'s, one of them and an exact one
         """
         try:
             config, c_tensors = self._described(kind, tensors, lr, groups, stream, options)
@@ -81,7 +81,7 @@ class Optimizer(OperationHandle):
         )
 
     def _described(self, kind, tensors, lr, groups, stream, options):
-        """The C structs of what the optimizer is made of. Local."""
+        """The C structs that the optimizer is made from. Local."""
         config = _config(kind, lr)
         set_options(config, options)
         self._groups = _array(_c.ParamGroup, [_param_group(group, lr) for group in groups])  # the config points to it
@@ -111,7 +111,7 @@ class Optimizer(OperationHandle):
         library.onebit_optimizer_step_start(self._handle)
 
     def step_test(self) -> bool:
-        """Does a slice of the step, never waits. True once it's finished, or if none was started.
+        """Does a slice of the step, never waits. True once the step is finished, or if none was started.
 
         Raises what `step` would have raised.
         """
@@ -131,7 +131,7 @@ class Optimizer(OperationHandle):
         self._set_callback(library.onebit_optimizer_set_callback, function)
 
     def cancel_step(self, reason: str = "") -> None:
-        """In place of `step`: gives it up on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
+        """In place of `step`: cancels the step on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
         library.onebit_optimizer_cancel_step(self._handle, reason.encode() or None)
 
     def grad_ready(self, tensor: int) -> None:
@@ -142,7 +142,7 @@ class Optimizer(OperationHandle):
         library.onebit_optimizer_grad_ready(self._handle, tensor)
 
     def set_gradients(self, tensor: int, gradients) -> None:
-        """Where the next steps read the gradients of tensor number `tensor`. None: nowhere. Local."""
+        """Sets where the next steps read the gradients of tensor number `tensor`. None: nowhere. Local."""
         before = self._tensors[tensor]
         buffer = self._gradients(before.parameters, gradients, before.gradient_type)
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
@@ -158,7 +158,7 @@ class Optimizer(OperationHandle):
         library.onebit_optimizer_set_all_gradients(self._handle, (ctypes.c_void_p * count)(*addresses), count)
 
     def set_parameters(self, tensor: int, parameters) -> None:
-        """Where the parameters of tensor number `tensor` lie from now on, equal on every rank. Local."""
+        """Sets where the parameters of tensor number `tensor` lie from now on, equal on every rank. Local."""
         before = self._tensors[tensor]
         buffer = self._like(before.parameters, parameters, "parameters", dtypes=("float32",), writable=True)
         library.onebit_optimizer_set_parameters(self._handle, tensor, buffer.address)
@@ -174,21 +174,21 @@ class Optimizer(OperationHandle):
     def set_group(self, group: int, **settings) -> None:
         """All settings of a group from the next step on: lr, betas, eps, weight_decay. Local; on every rank.
 
-        Those that are left out become the library's defaults. no_compress can't change, nor eps and beta2 of a group
-        that is frozen.
+        Settings that are left out become the library's defaults. no_compress can't change, nor can eps and beta2 of a
+        frozen group.
         """
         c_group = _param_group(settings, settings.get("lr", 0.0))
         library.onebit_optimizer_set_group(self._handle, group, ctypes.byref(c_group))
 
     def set_max_grad_norm(self, max_grad_norm: float) -> None:
-        """What the averaged gradient is scaled down to from the next step on; 0: it is not. Local; on every rank.
+        """Sets the averaged gradient's largest norm from the next step on; 0: no limit. Local; on every rank.
 
         Raises Unsupported if max_grad_norm was 0 at creation.
         """
         library.onebit_optimizer_set_max_grad_norm(self._handle, max_grad_norm)
 
     def set_gradient_scale(self, scale: float) -> None:
-        """What gradients are divided by from now on, as they are read. Local; to be called on every rank."""
+        """From now on gradients are divided by `scale` when they are read. Local; to be called on every rank."""
         library.onebit_optimizer_set_gradient_scale(self._handle, scale)
 
     def freeze(self) -> None:
@@ -200,7 +200,7 @@ class Optimizer(OperationHandle):
 
           which  "exp_avg", "exp_avg_sq", "worker_error" or "server_error"
 
-        After the freeze the moments are worked out from what is kept in their place.
+        After the freeze the moments are computed from the values that are kept in their place.
         """
         import numpy
 
@@ -257,8 +257,8 @@ class Optimizer(OperationHandle):
     def unpack_state(self, states: Sequence) -> None:
         """Goes on from what `pack_state` returned. The parameters are overwritten. Collective; blocks.
 
-          states  of as many ranks as there are, with the same algorithm and on the same nodes: at least this rank's;
-                  else all of theirs, on every rank
+          states  of as many ranks as there are, with the same algorithm and on the same nodes: at least this rank's
+                  state. Otherwise all saved ranks' states, on every rank
 
         Raises BadState or Mismatch on every rank, and changes nothing, if any rank's states don't fit.
         """
@@ -330,7 +330,7 @@ class Optimizer(OperationHandle):
 
 
 def set_options(config, options: dict) -> None:
-    """Of an optimizer: members by name, and levels."""
+    """Sets an optimizer's members by name, and its levels."""
     _structs.set_options(config, {name: value for name, value in options.items() if name != "levels"})
     set_levels(config, options.get("levels"))
 
@@ -341,7 +341,7 @@ def _config(kind, lr: float):
 
 
 def _refuse(comm: Communicator, error: Exception) -> None:
-    """Takes part in the ranks' creation with a tensor that can't be: it fails on every rank, and none waits."""
+    """Takes part in the ranks' creation with an invalid tensor: creation fails on every rank, and no rank waits."""
     nothing = _structs.initialised(_c.Tensor, library.onebit_tensor_init, None, None, 1)
     nothing.name = f"{type(error).__name__}: {error}".encode()
     try:

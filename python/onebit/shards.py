@@ -23,10 +23,10 @@ class _Sharded(Collective):
     _get_error: Any
 
     def __init__(self, comm: Communicator, count_or_array, *, counts: Optional[Sequence[int]] = None, **options):
-        """Plans, and allocates all that its calls will use. Collective; blocks.
+        """Plans, and allocates all memory that its calls will use. Collective; blocks.
 
           count_or_array  elements of a whole array, at least the number of ranks; or an array of as many
-          counts          elements of each rank's shard, which add up to that; some may be 0. None: all shards are equal
+          counts          elements of each rank's shard, in sum the whole array's; some may be 0. None: all are equal
           dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
                           array, else float32
           algorithm       "dense" (exact), "pipelined" (compressed), or "auto": exact where an Allreduce would be
@@ -36,15 +36,15 @@ class _Sharded(Collective):
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
-          rounding        "nearest" or "stochastic", of "int8" and "int4": the latter up or down, drawn so that the mean
-                          is the value
-          error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
+          rounding        "nearest" or "stochastic", of "int8" and "int4": "stochastic" rounds up or down at random, so
+                          that the mean is the value
+          error_type      "float32", "bfloat16" or "int8": the type of kept errors; "bfloat16" takes half the memory,
                           "int8" a quarter
-          op              "average" or "sum": what becomes of the ranks' values; of a ReduceScatter
-          check           "full", "full_low_memory" or "none": what is made sure of before anything changes
+          op              "average" or "sum": how the ranks' values are combined; of a ReduceScatter
+          check           "full", "full_low_memory" or "none": what is checked before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1
 
-        onebit_shard_config_t in onebit.h says more of each. All but `threads` are the same on every rank (Mismatch).
+        onebit_shard_config_t in onebit.h says more about each. All but `threads` are the same on every rank (Mismatch).
         Arrays lie in the host's memory (Unsupported).
         """
         self._create(comm, lambda: self._shard_config(comm.size, count_or_array, counts, options))
@@ -87,11 +87,12 @@ class _Sharded(Collective):
 
 
 class ReduceScatter(_Sharded):
-    """Averages `count` elements over the ranks, or adds them up; each rank gets its shard of the result alone.
+    """Averages `count` elements over the ranks, or adds them up; each rank gets only its shard of the result.
 
-    Few bits are sent for each element instead of 16 or 32. What a message could not express is carried into the next call
-    (error feedback), so one ReduceScatter belongs to one sequence of arrays, a model's gradients say. With an AllGather
-    of the same settings behind it, it is an Allreduce. Arrays are those that `Allreduce` takes, in the host's memory.
+    Few bits are sent for each element instead of 16 or 32. A message's compression error is carried into the next call
+    (error feedback). So one ReduceScatter belongs to one sequence of arrays, for example a model's gradients. Followed
+    by an AllGather of the same settings, it is an Allreduce. Arrays are those that `Allreduce` takes, in the host's
+    memory.
 
     One thread at a time uses a ReduceScatter (Busy). Other Python threads run during a call. A collective call that
     fails on one rank fails on every rank, and leaves the error state as it was.
@@ -133,11 +134,11 @@ class ReduceScatter(_Sharded):
 
 
 class AllGather(_Sharded):
-    """Gives every rank all ranks' shards, one behind the other: `count` elements, the same bits on every rank.
+    """Gives every rank all ranks' shards, one after the other: `count` elements, the same bits on every rank.
 
-    Few bits are sent for each element instead of 16 or 32. What a message could not express is carried into the next call
-    (error feedback), so one AllGather belongs to one sequence of arrays, a ReduceScatter's averages say: values that
-    change from call to call. Arrays are those that `Allreduce` takes, in the host's memory.
+    Few bits are sent for each element instead of 16 or 32. A message's compression error is carried into the next call
+    (error feedback). So one AllGather belongs to one sequence of arrays, for example a ReduceScatter's averages: values
+    that change from call to call. Arrays are those that `Allreduce` takes, in the host's memory.
 
     One thread at a time uses an AllGather (Busy). Other Python threads run during a call. A collective call that fails
     on one rank fails on every rank, and leaves the error state as it was.
@@ -169,8 +170,8 @@ class AllGather(_Sharded):
           recv  array of `count` elements that the result is written to; `send` may be `recv[shard]`, may not overlap
                 `recv` otherwise
 
-        A rank's own shard in `recv` is what the others see of it. Exact ones ("dense") copy finite values' bits. Raises what
-        `ReduceScatter.run` raises.
+        A rank's own shard in `recv` has the values that the other ranks get. "dense" copies finite values' bits. Raises
+        what `ReduceScatter.run` raises.
         """
         return self._run(send, recv)
 

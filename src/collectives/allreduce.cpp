@@ -18,7 +18,7 @@ void Allreduce::begin_call(const Status& own, const void* input, void* output) {
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
     const bool sum_tells = plan_.sum_tells();
-    // What a mask leaves out the encoder doesn't look at.
+    // The encoder doesn't look at elements that a mask leaves out.
     const bool tentative = if_all_apart || sum_tells || (plan_.tentative && !dense && !masked());
     preflight_->begin(own, {.input = input,
                             .count = plan_.count,

@@ -21,11 +21,11 @@
 
 namespace onebit {
 
-/// What an optimizer asks of its allreduces besides.
+/// What an optimizer needs from its allreduces besides.
 struct AllreduceUses {
     bool keep_results = false;    ///< as in FlatAllreduce::Extras
     bool tentative_calls = false; ///< likewise
-    bool exact_sums = false;      ///< run_sum is going to be asked for
+    bool exact_sums = false;      ///< run_sum is going to be called
     bool sources = false;         ///< calls read a source in the place of a buffer
 };
 
@@ -40,34 +40,33 @@ class Allreduce final : public Collective {
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;
 
-    // What optimizers call, whatever the algorithm is set to; of a handle that is idle and has ONEBIT_CHECK_NONE.
+    // What optimizers call, whatever the algorithm is set to. The handle must be idle and have ONEBIT_CHECK_NONE.
 
     /// The compressed average, which delivery().last_result then has; the handle must be able to compress.
     /// `number`: of the caller's own call, as in Operands.
     Status run_compressed(std::uint64_t number, const ValueSource& source);
-    /// Begins the same as a tentative call: it changes nothing until commit(), and nothing at all without it. `source`
-    /// as in Operands.
+    /// Begins the same as a tentative call, which changes nothing unless commit() is called. `source` as in Operands.
     void start_tentative(std::uint64_t number, const ValueSource* source);
     void commit();
-    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
+    /// The exact sum over the ranks (not the average), in place. `values`: aligned as the floats of an AlignedBuffer.
     Status run_sum(float* values);
-    /// The same without waiting, of values that were planned for; NULL: for none any more. Planning is local.
+    /// The same without waiting: plan_sum plans for `values` (NULL: for none), start_sum starts. Planning is local.
     Status plan_sum(float* values);
     bool has_planned_sum() const { return direct_sum_ != nullptr; }
-    /// What run_sum works with, from the start where exact_sums were asked for. On a GPU it is twice the values' size.
-    /// drop_sums gives it back. Local.
+    /// Makes what run_sum works with. It exists from the start where exact_sums were asked for. On a GPU it takes twice
+    /// the values' size. drop_sums frees it. Local.
     Status make_sums();
     void drop_sums();
     void start_sum();
 
     /// `own`: what is already wrong on this rank, if anything.
     Status set_mask(const std::uint32_t* mask, const Status& own = {});
-    /// The same in two parts, without an agreement between them, for who agrees on more than a mask: all that needs
-    /// memory, and all that changes the handle. Local.
+    /// The same in two parts without an agreement between them, for callers that agree on more than a mask. make_mask
+    /// does all that needs memory; take_mask does all that changes the handle. Local.
     struct Mask {
         AlignedBuffer<std::uint32_t> words;    ///< none: all elements take part
-        AlignedBuffer<std::uint32_t> placed;   ///< where they don't lie on the host
-        AlignedBuffer<std::uint32_t> of_shard; ///< where a rank has one
+        AlignedBuffer<std::uint32_t> placed;   ///< where values are not on the host
+        AlignedBuffer<std::uint32_t> of_shard; ///< of this rank's shard, if it has one
         std::uint64_t hash() const { return hash_bytes(words.data(), words.bytes()); }
     };
     Status make_mask(const std::uint32_t* words, Mask* mask) const;
@@ -75,11 +74,11 @@ class Allreduce final : public Collective {
     void fill_info(onebit_allreduce_info_t* info) const;
     /// Of each level, too.
     void tell(const Communicator& communicator, const char* collective) const override;
-    /// What has that level. INVALID_ARGUMENT where there is none, BUSY. Local.
+    /// The algorithm that has that level. INVALID_ARGUMENT where there is no such level, BUSY. Local.
     Status find_level(std::size_t level, const LevelsAllreduce** levels);
-    /// Of a handle that compresses, but on two levels of a GPU's values.
+    /// For a handle that compresses, except on two levels of a GPU's values.
     const Delivery& delivery() const { return *delivery_; }
-    /// Of one that compresses and is flat.
+    /// For a handle that compresses and is flat.
     const FlatAllreduce& flat() const { return *flat_; }
 
   private:
@@ -121,12 +120,12 @@ class Allreduce final : public Collective {
     FlatAllreduce& inner_flat() const { return sharded_ == nullptr ? *flat_ : sharded_->flat(); }
 
     AllreduceUses uses_;
-    TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
+    TwoLevelForm::Channels channels_; ///< of the two-level form; exact sums in shared memory use `memory` alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     LevelsAllreduce::Channels level_channels_;
-    ShardedForm* sharded_ = nullptr;    ///< the one among the forms, if it is
+    ShardedForm* sharded_ = nullptr;    ///< this one of the forms, if there is one
     LevelsAllreduce* levels_ = nullptr; ///< likewise
     PowerSgd* power_sgd_ = nullptr;     ///< likewise
     const Delivery* delivery_ = nullptr;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a handle comes to be, and goes: what its channels, its codec and each of its forms are made of.
+// How a handle is created and destroyed: what its channels, its codec and each of its forms are made of.
 
 #include <utility>
 
@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-/// The exchanges of one channel; and of the channel between nodes.
+/// The tags of exchanges on one channel; and on the channel between nodes.
 enum Tag : int {
     kPlainTag = 2,
     kSumTag = 4,
@@ -27,7 +27,7 @@ enum Tag : int {
 constexpr int kAcrossTag = 0;
 static_assert(kFactorsTag + PowerSgd::kTags <= Collective::kSpareTag);
 
-/// What the channel has to have of them.
+/// How many tags the channel needs.
 int tags_of(const Plan& plan, int ranks) {
     if (plan.algorithm != ONEBIT_ALGORITHM_RING) return kFewTags;
     return kRingTag + PipelinedFlat::ring_tags(plan.count, static_cast<std::size_t>(ranks), plan.piece_blocks);
@@ -44,7 +44,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     const int tags = tags_of(plan, communicator.size());
     ONEBIT_RETURN_IF_ERROR(communicator.make_room(tags));
     const Entered entered(parts.backend);
-    // With tentative calls sums are planned for.
+    // With tentative calls, plan_sum plans sums.
     const bool sums = plan.compresses() ? uses.exact_sums : !uses.tentative_calls;
     plan.shares_sums = plan.can_share_sums && sums;
     const bool shares_memory = plan.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || plan.shares_sums;
@@ -61,7 +61,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
         ready = LevelsAllreduce::open_channels(*made->channel_, made->plan_.levels, &made->level_channels_);
     }
-    if (shares_memory) { // waits for the others: only where all of them come to it
+    if (shares_memory) { // waits for the other ranks: only where all ranks come here
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
         ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
     }
@@ -73,7 +73,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     return {};
 }
 
-/// Where some node can't share memory, for want of it or at all, all ranks do without.
+/// If a node can't share memory, for lack of memory or at all, all ranks do without.
 Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels) {
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
         if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
@@ -115,8 +115,8 @@ FlatAllreduce::Extras Allreduce::extras() const {
 
 Status Allreduce::allocate(const Environment& environment) {
     ONEBIT_RETURN_IF_ERROR(equip(environment));
-    // It takes memory, which not every handle is going to need.
-    const bool dense_alone = !compresses() && !uses_.tentative_calls; // the others' sums are planned for
+    // The dense form takes memory, which not every handle needs.
+    const bool dense_alone = !compresses() && !uses_.tentative_calls; // plan_sum plans the others' sums
     if (dense_alone || uses_.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
@@ -129,7 +129,7 @@ Status Allreduce::allocate(const Environment& environment) {
     std::unique_ptr<PlainFlat> plain;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
     add(ONEBIT_ALGORITHM_FLAT, std::move(plain));
-    if (channel_->is_stream_ordered()) { // pieces are started in an order that hangs on others' arrival
+    if (channel_->is_stream_ordered()) { // pieces start in an order that depends on others' arrival
         ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPipelinedTag, &plain));
         add(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
     } else {
@@ -213,11 +213,11 @@ void Allreduce::drop_sums() {
     if (compresses() && !plan_.shares_sums) form(ONEBIT_ALGORITHM_DENSE) = {}; // the node goes on counting
 }
 
-/// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it. An average of
-/// finite values is finite, an exact sum may not be; a compressed one's scales tell.
+/// A call is: check and agree (unless the sum tells), the algorithm's own stages, and the conclusion. An average of
+/// finite values is finite. An exact sum may not be finite. A compressed sum's scales tell.
 void Allreduce::add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
-    // Twice where only some ranks could look on the way.
+    // Twice where maybe only some ranks can look on the way.
     const int looks = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
     std::vector<Stage> behind;
     if (name == ONEBIT_ALGORITHM_DENSE && plan_.checks_sums()) {

@@ -12,16 +12,16 @@
 #include "core/partition.hpp"
 #include "core/stores.hpp"
 
-/// What the codecs on the host have in common: their way through a slice's blocks.
+/// What the codecs on the host have in common: the loops over a slice's blocks.
 namespace onebit {
 
-/// A mask's words from this element on, the first of a word; NULL where all elements take part.
+/// A mask's words from `element` on, which is the first of a word; NULL where all elements take part.
 inline const std::uint32_t* mask_at(std::span<const std::uint32_t> mask, std::size_t element) {
     return mask.empty() ? nullptr : mask.data() + element / kWordElements;
 }
 
-/// Calls body(block) for the blocks of a slice, by `loop`, and orders the stores that the bodies make: several threads
-/// each their own, a single one once, for that waits for the stores.
+/// Calls body(block) for the blocks of a slice, with `loop`, and orders the stores of the bodies. Several threads order
+/// them after each block. A single thread orders them once at the end, because ordering waits for the stores.
 template <typename Loop, typename Body>
 void for_each_block_by(const Loop& loop, const Slice& slice, unsigned threads, Stores stores, const Body& body) {
     loop(slice.first_block, slice.end_block, threads, [&](std::size_t index) {
@@ -61,7 +61,7 @@ void decode_blocks(const Slice& slice, unsigned threads, Stores stores, const Bo
     for_each_block_by(loop, slice, threads, stores, body);
 }
 
-/// The same tile by tile, each of which body(tile, place) makes where the sink wants it.
+/// The same tile by tile: body(tile, place) writes each tile to the place that the sink wants.
 template <typename Body>
 void decode_tiles(const Slice& slice, unsigned threads, const ValueSink& values, const Body& body) {
     decode_blocks(slice, threads, values.stores(), [&](const Block& block) {

@@ -21,7 +21,7 @@ std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> c
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
-/// `state` has the mask, and what is drawn by.
+/// `state` has the mask, and the seeds (Draw).
 template <typename ValuesOf>
 void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& state,
                                   const float* before, float* after, Stores stores, std::uint32_t* message) const {
@@ -43,7 +43,7 @@ void BlockwiseCodec::encode_block(const Block& block, const ValuesOf& values_of,
     }
 }
 
-/// Not inline: errors that lie as floats need no room on a small stack.
+/// Not inline, so that errors stored as floats need no room on a small stack.
 template <typename ValuesOf>
 [[gnu::noinline]] void BlockwiseCodec::encode_narrow(const Block& block, const ValuesOf& values_of,
                                                      const StoredError& before, StoredError& after,
@@ -68,7 +68,7 @@ void BlockwiseCodec::encode(const ValueSource& values, const Feedback& error_bef
     }
 }
 
-/// Not inline: a source that reads takes much of a small stack, and needs no room for what follows.
+/// Not inline: a source that reads takes much of a small stack, which has no room for this function then.
 [[gnu::noinline]] void BlockwiseCodec::encode_values(const Block& block, const BlockValues& from,
                                                      const StoredError& before, StoredError& after, Stores stores,
                                                      std::uint32_t* message) const {

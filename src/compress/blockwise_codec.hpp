@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// What the codecs on the host have in common whose messages are their blocks', one after the other, and which store
-/// what they couldn't express (docs/WIRE_FORMAT.md, "Grouped codes"). A codec says what becomes of one tile or
+/// The base of codecs on the host whose messages are the parts of their blocks, one after the other, and which store
+/// what they couldn't express (docs/WIRE_FORMAT.md, "Grouped codes"). A derived codec encodes and decodes one tile or
 /// block. Holds no state. Takes values as they are, or as a mean; no blends.
 class BlockwiseCodec : public Codec {
   public:
@@ -39,7 +39,7 @@ class BlockwiseCodec : public Codec {
     std::size_t first_overflowed(std::span<const EncodedSlice> slices) const final;
 
   protected:
-    /// `kernels`: the instruction set's name, of the codec's own kernels and of the plain ones.
+    /// `kernels`: the name of the instruction set, for the codec's own kernels and the numeric ones.
     BlockwiseCodec(const char* kernels, const CodecConfig& config)
         : name_(kernels),
           numeric_(numeric_kernels(kernels)),
@@ -53,11 +53,11 @@ class BlockwiseCodec : public Codec {
 
     /// The first word of a block in its chunk's message. For block = chunk.blocks(): the message's length.
     virtual std::size_t first_word(const Chunk& chunk, std::size_t block) const = 0;
-    /// Encodes c = values + before, or where finish_block does that, leaves c in `after`. `after` is `before`, or
-    /// doesn't overlap it. `stores`: how it may be written.
+    /// Encodes c = values + before; or only leaves c in `after`, where finish_block encodes. `after` is `before`, or
+    /// doesn't overlap it. `stores`: how `after` may be written.
     virtual void encode_tile(const Tile& tile, const Feedback::Draw& draw, const float* values, const float* before,
                              float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const = 0;
-    /// Once all tiles of a block are; `after`: the block's.
+    /// Called once all tiles of a block are encoded. `after`: the block's.
     virtual void finish_block(const Block& /*block*/, const Feedback::Draw& /*draw*/, float* /*after*/,
                               std::uint32_t* /*message*/) const {}
     /// sums[i] += what the message stands for, times `share`.
@@ -82,7 +82,7 @@ class BlockwiseCodec : public Codec {
                        Stores stores, std::uint32_t* message) const;
     void encode_mean(const Block& block, const Mean& mean, const StoredError& before, StoredError& after, Stores stores,
                      std::uint32_t* message) const;
-    /// What the messages stand for, times `share`, in rank order.
+    /// Adds up what the messages stand for, times `share`, in rank order.
     void add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile, float* sums) const;
     bool all_finite(const EncodedSlice& encoded) const;
 

@@ -14,7 +14,7 @@ namespace onebit {
 /// A buffer of 16-bit values in the host's memory, widened as they are read.
 class NarrowSource final : public ValueSource {
   public:
-    /// `first`: the element of the whole buffer that the first value is.
+    /// `first`: the index of the first value in the whole buffer.
     NarrowSource(const Elements& elements, const void* values, std::size_t first)
         : elements_(elements), values_(values), first_(first) {}
 
@@ -29,7 +29,7 @@ class NarrowSource final : public ValueSource {
     std::size_t first_;
 };
 
-/// Likewise, rounded as they are written. What is too large becomes an infinity.
+/// Likewise, rounded as they are written. A value that is too large becomes an infinity.
 class NarrowSink final : public ValueSink {
   public:
     NarrowSink(const Elements& elements, void* values, std::size_t first)
@@ -48,11 +48,11 @@ class NarrowSink final : public ValueSink {
     mutable std::atomic<bool> overflowed_ = false;
 };
 
-/// A call's buffers as the codecs see them, whatever they are arrays of.
+/// A call's buffers as the codecs see them, whatever the type of their elements.
 class CallerValues {
   public:
-    /// From `input` and to `output`, whose first elements are those elements of the whole buffer. `count`: of the
-    /// output.
+    /// Reads from `input`, writes to `output`. `input_first`, `output_first`: where they begin in the whole buffer.
+    /// `count`: of the output.
     void set(const Elements& elements, const void* input, std::size_t input_first, void* output,
              std::size_t output_first, std::size_t count) {
         if (elements.type() == ONEBIT_FLOAT32) {

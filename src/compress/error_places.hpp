@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// Where in an error's buffer, in whatever memory, the elements of consecutive chunks lie: one chunk behind the other,
-/// each from a multiple of `alignment` on, by default so many as vectors are stored of.
+/// Where the elements of consecutive chunks lie in an error's buffer, in any memory: one chunk after the other, each
+/// from a multiple of `alignment` on. The default alignment is enough for stores of vectors.
 class ErrorPlaces {
   public:
     explicit ErrorPlaces(std::span<const Chunk> chunks, std::size_t alignment = kWordElements)
@@ -31,7 +31,7 @@ class ErrorPlaces {
     std::size_t packed_index(const Chunk& chunk, std::size_t block) const {
         return chunk.begin - chunks_.front().begin + block * kBlockElements;
     }
-    /// The buffer's elements, and the chunks'.
+    /// The number of elements of the buffer, and of the chunks.
     std::size_t elements() const { return elements_; }
     std::size_t packed_elements() const { return chunks_.back().begin + chunks_.back().count - chunks_.front().begin; }
 

@@ -18,7 +18,7 @@
 namespace onebit {
 namespace {
 
-/// What of a config chooses more than the codec.
+/// Which members of a config the codec uses as settings.
 enum class Settings {
     kNone,
     kScales,   ///< config.scale and config.group
@@ -82,7 +82,7 @@ const Row* row_of(onebit_codec_t codec, onebit_memory_t memory) {
     return row == std::end(kRegistry) ? nullptr : row;
 }
 
-/// Of the codecs in that memory of which this is true: "ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK".
+/// The names of the codecs in that memory for which is_one is true: "ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK".
 template <typename Predicate>
 std::string names_in(onebit_memory_t memory, const Predicate& is_one) {
     std::string names;
@@ -92,7 +92,7 @@ std::string names_in(onebit_memory_t memory, const Predicate& is_one) {
     return names;
 }
 
-/// That `member` of a config, if it isn't 0, is for codecs with such settings, and this one has others.
+/// An error where `member` of a config isn't 0 although this codec has no such settings. It names the codecs that have.
 Status check_member(const char* member, std::uint32_t value, Settings settings, const Row& row) {
     if (value == 0 || row.settings == settings) return {};
     const std::string owners =

@@ -23,7 +23,7 @@ void StoredError::read(std::size_t first, std::size_t count, float* values) cons
     }
 }
 
-/// Finite ones stay so.
+/// Finite values stay finite.
 void StoredError::write(std::size_t first, std::size_t count, const float* values) {
     if (type_ == ONEBIT_INT8) {
         kernels_.narrow_to_bytes(values, count, bytes_.data() + first, exponents_.data() + first / kScaledGroup);

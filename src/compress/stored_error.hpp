@@ -14,8 +14,8 @@
 
 namespace onebit {
 
-/// What is still to be delivered of each element of some chunks, on the host: in float32, or narrow, that is rounded to
-/// bfloat16 or to bytes with a power of two for each 256 of a chunk (numeric/scaled_bytes.hpp).
+/// What is still to be delivered of each element of some chunks, on the host. It is float32; or narrow, that is,
+/// rounded to bfloat16 or to bytes with a power of two for each 256 elements of a chunk (numeric/scaled_bytes.hpp).
 class StoredError final : public Feedback, public ErrorPlaces {
   public:
     /// `type`: as in CodecConfig.
@@ -40,10 +40,10 @@ class StoredError final : public Feedback, public ErrorPlaces {
     std::span<const std::uint32_t> mask() const { return mask_; }
 
     bool is_narrow() const { return type_ != ONEBIT_FLOAT32; }
-    /// Where the errors from this element of the buffer on lie, if they aren't narrow.
+    /// The errors from element `first` of the buffer on. Only if they aren't narrow.
     const float* floats(std::size_t first) const { return floats_.data() + first; }
     float* floats(std::size_t first) { return floats_.data() + first; }
-    /// Copies of them, whatever the type. `first`: a block's first element.
+    /// Copy the errors out and in, whatever their type. `first`: a block's first element.
     void read(std::size_t first, std::size_t count, float* values) const;
     void write(std::size_t first, std::size_t count, const float* values);
 

@@ -27,10 +27,10 @@ void AbortSwitch::trip(const Status& why) {
     if (calls_ == 0 || any_thread_) tell_peers();
 }
 
-/// Never waits: who holds the lock is tripping the switch, or has, and may wait for the link that this thread has heard
-/// it on.
+/// Never waits: the thread that holds the lock trips the switch, or has, and may wait for the link on which this thread
+/// has heard the reason.
 void AbortSwitch::hear(const Status& why) {
-    if (tripped_) return; // this thread may hold the lock: who tells peers reads what they say
+    if (tripped_) return; // this thread may hold the lock: telling peers also reads their notices
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     if (!tripped_) told_ = true;

@@ -11,7 +11,7 @@
 
 namespace onebit {
 
-/// A zeroed array of trivial elements, in the host's memory or another; only of the former can elements be seen here.
+/// A zeroed array of trivial elements, in the host's memory or another. Elements can be seen here only in the host's.
 template <typename T>
 class AlignedBuffer { // NOLINT(cppcoreguidelines-special-member-functions): data_ can't be copied, and frees itself
   public:
@@ -41,7 +41,7 @@ class AlignedBuffer { // NOLINT(cppcoreguidelines-special-member-functions): dat
         if (count_ > 0) memory().fill_zero(data(), bytes());
     }
 
-    /// All of it to or from an array of the host's.
+    /// Copies all of it to or from an array of the host's.
     void copy_from(const T* values) {
         if (count_ > 0) memory().copy(data(), values, bytes());
     }

@@ -63,10 +63,10 @@ Status parse_timeout(std::string_view text, double* timeout) {
     return parse_number("ONEBIT_TIMEOUT", text, 0.0, 1e9, timeout);
 }
 
-/// By onebit_algorithm_t, GpuPath and GpuTransport.
+/// Names by onebit_algorithm_t, GpuPath and GpuTransport.
 constexpr std::array<const char*, kAlgorithms> kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
                                                                   "two_level", "bruck", "ring", "levels"};
-/// Those that the environment may ask for.
+/// The algorithms that the environment may ask for.
 constexpr auto kForcedNames = [] {
     std::array<const char*, ONEBIT_ALGORITHM_LEVELS> names{};
     for (std::size_t i = 0; i < names.size(); ++i) names[i] = kAlgorithmNames[i];
@@ -94,7 +94,7 @@ Status read_name(const Texts& texts, const char* name, const std::array<const ch
                          known.c_str());
 }
 
-/// From its texts.
+/// Sets it from its texts.
 Status parse(Environment* environment) {
     const Texts& texts = environment->texts;
     environment->kernels = text_of(texts, "ONEBIT_KERNELS");
@@ -163,7 +163,7 @@ Status change_environment(const char* name, const char* text, Environment* envir
     changed.texts = environment->texts;
     changed.texts[name] = text;
     ONEBIT_RETURN_IF_ERROR(parse(&changed));
-    // What a program gave at creation stands in the place of the variable.
+    // A value that a program gave at creation replaces the variable.
     if (std::strcmp(name, "ONEBIT_TIMEOUT") != 0) changed.timeout = environment->timeout;
     *environment = std::move(changed);
     return {};

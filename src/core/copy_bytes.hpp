@@ -7,8 +7,8 @@
 
 namespace onebit {
 
-/// memcpy, in which no bytes may be nowhere: the buffer of an empty message or of an empty vector is a null pointer,
-/// which memcpy takes from nobody.
+/// memcpy that takes null pointers for zero bytes. The buffer of an empty message or of an empty vector is a null
+/// pointer, which memcpy itself doesn't take.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
     if (bytes > 0) std::memcpy(to, from, bytes);
 }

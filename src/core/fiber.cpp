@@ -42,7 +42,7 @@ namespace {
 
 constexpr std::size_t kFiberBytes = std::size_t{512} << 10; // the library needs 64 KiB, MPI and a GPU's runtime more
 
-/// One side of a switch, the fiber or who resumes it, as the sanitizers are to know it.
+/// One side of a switch, the fiber or its resumer, as the sanitizers must know it.
 struct Side {
     const void* stack = nullptr;
     std::size_t stack_bytes = 0;
@@ -50,7 +50,7 @@ struct Side {
     void* thread = nullptr;     ///< TSan's
 };
 
-/// Before `from` is left for `to`. `for_good`: it never runs again.
+/// Called before `from` is left for `to`. `for_good`: `from` never runs again.
 void leave([[maybe_unused]] Side& from, [[maybe_unused]] const Side& to, [[maybe_unused]] bool for_good) {
 #ifdef ONEBIT_FIBERS_UNDER_ASAN
     __sanitizer_start_switch_fiber(for_good ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
@@ -60,7 +60,7 @@ void leave([[maybe_unused]] Side& from, [[maybe_unused]] const Side& to, [[maybe
 #endif
 }
 
-/// When `to` runs, after `from` was left.
+/// Called when `to` runs, after `from` was left.
 void arrive([[maybe_unused]] const Side& to, [[maybe_unused]] Side& from) {
 #ifdef ONEBIT_FIBERS_UNDER_ASAN
     __sanitizer_finish_switch_fiber(to.fake_stack, &from.stack, &from.stack_bytes);
@@ -83,7 +83,7 @@ struct Fiber::Stack {
     std::size_t guard_bytes = 0; ///< at the low end, where a stack overflows
     void* memory = nullptr;
     ucontext_t inside{};  ///< the fiber's, while it doesn't run
-    ucontext_t outside{}; ///< of who has resumed it, while it runs
+    ucontext_t outside{}; ///< the resumer's, while the fiber runs
     Side fiber;
     Side caller;
     Body body = nullptr; ///< NULL: nothing has begun, or it has ended
@@ -91,16 +91,16 @@ struct Fiber::Stack {
 
     static Stack* pausable_now();
 
-    static thread_local Stack* pausable;   ///< what this thread runs now, if it may pause
+    static thread_local Stack* pausable;   ///< the fiber that this thread runs now, if it may pause
     static std::atomic<bool> ever_resumed; ///< whether any thread has ever resumed one
 };
 
 // Of the default model. The initial-exec model's one load would be quicker, but programs that open the library late,
-// such as Python, could not do so: the loader has too little room then for the library's thread-local data.
+// such as Python, could not open it: the loader then has too little room for the library's thread-local data.
 constinit thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
 constinit std::atomic<bool> Fiber::Stack::ever_resumed = false;
 
-/// Each wait asks, and a look at a thread-local variable is a call: most programs never resume a fiber, and are spared.
+/// Each wait asks, and reading a thread-local variable is a call. Programs that never resume a fiber avoid the call.
 Fiber::Stack* Fiber::Stack::pausable_now() {
     return ever_resumed.load(std::memory_order_relaxed) ? pausable : nullptr;
 }
@@ -109,7 +109,7 @@ Fiber::Stack::Stack() : guard_bytes(static_cast<std::size_t>(sysconf(_SC_PAGESIZ
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE;
     memory = mmap(nullptr, guard_bytes + kFiberBytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
-    if (mprotect(memory, guard_bytes, PROT_NONE) != 0) { // cuts the mapping in two, which may be one too many
+    if (mprotect(memory, guard_bytes, PROT_NONE) != 0) { // splits the mapping in two, which may be one too many
         munmap(memory, guard_bytes + kFiberBytes);
         throw std::bad_alloc();
     }
@@ -197,7 +197,7 @@ bool Fiber::may_pause() {
 bool Fiber::pause() {
     Stack* const self = Stack::pausable_now();
     if (self == nullptr) return false;
-    self->stop(); // behind it nothing of the thread: it may be another one
+    self->stop(); // use nothing of the thread after it: it may be another one
     return true;
 }
 

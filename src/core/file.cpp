@@ -55,12 +55,12 @@ std::string hash_of(const std::string& name) {
     return in_hex(hash_bytes(name.data(), name.size()));
 }
 
-/// What the names of unfinished files begin with that are to become this one; no longer than any system's names.
+/// The beginning of the names of unfinished files that are to become this one; no longer than any system's names.
 std::string unfinished(const std::string& name) {
     return ".onebit-" + hash_of(name) + "-";
 }
 
-/// Where a folder can't be read, for the names in it alone.
+/// A folder that can't be read is opened only for the names in it.
 Descriptor open_folder(const std::string& folder) {
     Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (opened.is_open() || errno != EACCES) return opened;
@@ -104,7 +104,7 @@ Status InputFile::open(const std::string& name) {
     file_ = Descriptor(
         ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)); // a FIFO's writer may never come
     struct stat information {};
-    // A socket can't be opened at all, and the system's words for that say nothing.
+    // A socket can't be opened at all, and the system's message for that is no help.
     if (!file_.is_open() && errno == ENXIO) return not_regular("read", name);
     if (!file_.is_open() || fstat(file_.get(), &information) != 0) return io_error("read", name);
     if (!S_ISREG(information.st_mode)) {
@@ -151,7 +151,7 @@ Status ReplacedFile::create() {
     return {};
 }
 
-/// Their writers are dead: who writes this file now has made sure that nobody else does.
+/// Their writers are dead: this file's writer has made sure that nobody else writes it.
 void ReplacedFile::remove_leftovers() const {
     const int again = openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); // closedir closes what it reads
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(again < 0 ? nullptr : fdopendir(again), closedir);

@@ -13,14 +13,14 @@
 
 namespace onebit {
 
-/// A path as a message shows it: whole, or without its middle, so that what follows it in the message is not cut off.
+/// A path as a message shows it: whole, or without its middle, so that the rest of the message is not cut off.
 std::string shown(const std::string& path, std::size_t most = 120);
 
-/// Whether the name is taken, by whatever it may be; of a symbolic link it is the link that counts.
+/// Whether anything has this name. A symbolic link counts itself, not its target.
 bool file_exists(const std::string& name);
 
 /// `base` + `suffix` as the name of a file beside `path`'s own; where that is longer than names may be there, `base` is
-/// cut, and a hash of it makes up for that.
+/// cut, and a hash of it is added.
 std::string name_beside(const std::string& path, const std::string& suffix);
 
 /// A file descriptor that closes itself.
@@ -46,7 +46,7 @@ class Descriptor {
 /// A regular file that is open for reading.
 class InputFile {
   public:
-    /// IO with the file's name and the system's reason. Whatever else has the name, a FIFO, a device, a folder, is
+    /// IO with the file's name and the system's reason. Anything else of that name (a FIFO, a device, a folder) is
     /// refused at once.
     Status open(const std::string& name);
     bool is_open() const { return file_.is_open(); }
@@ -65,11 +65,11 @@ class InputFile {
 Status read_file(const std::string& name, std::size_t most, std::vector<std::byte>* bytes);
 
 /// A file that is written anew beside its earlier contents, which stay until the new ones are wanted: write, replace,
-/// keep. Whatever was not kept is undone by the destructor. At every moment the earlier contents are under the file's
-/// own name or under previous_name(), until keep() is called.
+/// keep. The destructor undoes what was not kept. Until keep() is called, the earlier contents are always under the
+/// file's own name or under previous_name().
 ///
-/// The new contents are written to a new file of a name that nobody can foresee, for the owner alone; no symbolic link
-/// is followed. What writers that died have left of this file is removed.
+/// The new contents are written to a new file of an unpredictable name, for the owner alone; no symbolic link is
+/// followed. Files that dead writers of this file have left are removed.
 class ReplacedFile {
   public:
     /// `mode`: of the new file, minus the process's umask.
@@ -83,14 +83,14 @@ class ReplacedFile {
     /// On disk when the call returns, but not yet under the file's name.
     Status write(std::span<const std::byte> bytes);
     /// Moves the earlier file, if there is one, to previous_name(), and the new one to the file's name.
-    /// `previous_stays`: the contents to be gone back to are those that are at previous_name() already. Throws where
-    /// there is no memory for the message of an error.
+    /// `previous_stays`: the contents to go back to are those at previous_name() already. Throws where there is no
+    /// memory for the message of an error.
     Status replace(bool previous_stays = false);
-    /// Removes what there was before.
+    /// Removes the earlier contents.
     void keep();
-    /// All of it at once, where nobody wants to go back: previous_name() isn't used. Throws as replace() does.
+    /// All of it at once, if going back is not needed: previous_name() isn't used. Throws as replace() does.
     Status replace_for_good();
-    /// Undoes nothing and removes nothing from now on: for a replaced file of which nobody knows whether it is wanted.
+    /// Undoes nothing and removes nothing from now on: for a replaced file of which it is unknown whether it is wanted.
     void leave();
 
   private:
@@ -100,7 +100,7 @@ class ReplacedFile {
     void remove_leftovers() const;
 
     const std::string path_; ///< for messages
-    const std::string name_; ///< in its folder, as all of these
+    const std::string name_; ///< in its folder, like the names below
     const std::string previous_;
     std::string new_name_;
     const unsigned mode_;

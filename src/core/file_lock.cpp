@@ -51,7 +51,7 @@ Status held(const std::string& name, int file) {
                          note_in(file).c_str());
 }
 
-/// A lock of the open file: threads of one process exclude each other too, and it ends with whoever holds it.
+/// A lock of the open file: threads of one process exclude each other, too, and the lock ends with its holder.
 struct flock whole_file(short type) {
     struct flock lock {};
     lock.l_type = type;
@@ -74,13 +74,13 @@ FileLock::~FileLock() {
 }
 
 void FileLock::release() {
-    if (file_.is_open()) unlink(name_.c_str()); // while it is still locked: nobody else's
+    if (file_.is_open()) unlink(name_.c_str()); // while it is still locked, so it is nobody else's
     file_ = Descriptor();
 }
 
 Status FileLock::take(const std::string& name) {
     name_ = name;
-    const std::string note = own_note(); // before there is a file, which no exception may leave behind
+    const std::string note = own_note(); // before there is a file: no exception may leave it behind
     // A holder that has just removed the file leaves us with a lock on a file that has no name any more.
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {

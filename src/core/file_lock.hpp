@@ -9,12 +9,12 @@
 
 namespace onebit {
 
-/// What is locked for the files that begin with this.
+/// The file that is locked for the files that begin with `prefix`.
 std::string lock_name(const std::string& prefix);
 
-/// Keeps other jobs, and other handles of this one, off some files while it lives, by a lock on a file of that name,
-/// which says who holds it and is removed at the end. The system lets go of a dead job's lock by itself; the file that
-/// is left then is in nobody's way. Where the file system knows no locks there is none.
+/// While it lives, keeps other jobs, and other handles of this job, off some files, by a lock on a file of that name.
+/// The file says who holds the lock and is removed at the end. The system releases a dead job's lock by itself; the
+/// file left then does no harm. Where the file system has no locks, nothing is locked.
 class FileLock {
   public:
     FileLock() = default;
@@ -25,10 +25,10 @@ class FileLock {
     /// IO with who holds it, where and since when; at once. No symbolic link is followed.
     Status take(const std::string& name);
 
-    /// Lets go of it before the end.
+    /// Releases the lock before the end.
     void release();
 
-    /// Whether take would be refused now; makes no file.
+    /// Whether take() would be refused now. Makes no file.
     static Status check_free(const std::string& name);
 
   private:

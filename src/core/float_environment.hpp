@@ -7,12 +7,12 @@
 
 namespace onebit {
 
-/// The floating-point environment that everything in the library is computed in, whatever the caller's is: results are
+/// The floating-point environment in which the library computes everything, whatever the caller's is: results are
 /// rounded to nearest, subnormal operands count as zero, subnormal results become zero of their sign, nothing traps.
-/// Lasts as long as the object. Then the thread has its own environment again, its exception flags among it.
+/// Lasts as long as the object. Then the thread has its own environment again, with its exception flags.
 ///
-/// docs/WIRE_FORMAT.md, "Arithmetic", says what that means for a result. Two ranks of different rounding modes would
-/// leave each other's parameters.
+/// docs/WIRE_FORMAT.md, "Arithmetic", says what this means for a result. With different rounding modes, two ranks'
+/// parameters would diverge.
 class FloatEnvironment {
   public:
     FloatEnvironment() noexcept { enter(); }
@@ -21,12 +21,12 @@ class FloatEnvironment {
     FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
   private:
-    // The volatile statements that touch all memory keep computations where they belong: what is computed of memory
-    // can't move across them.
+    // The volatile statements that touch all memory keep computations in their place: computations from memory can't
+    // move across them.
 #if defined(__x86_64__)
     // Traps masked (0x1f80), flush to zero (0x8000), denormals are zero (0x40).
     static constexpr std::uint32_t kVectorControl = 0x9fc0;
-    // Traps masked, 64 bits of precision, to nearest: what every process begins with. Texts of numbers hang on it
+    // Traps masked, 64 bits of precision, to nearest: every process begins with this. Texts of numbers depend on it
     // (strtod).
     static constexpr std::uint16_t kX87Control = 0x037f;
 
@@ -56,7 +56,7 @@ class FloatEnvironment {
     std::uint64_t control_;
     std::uint64_t flags_;
 #else
-    void enter() noexcept { // without flushing: subnormals take their time there
+    void enter() noexcept { // without flushing: subnormals are slow there
         std::fegetenv(&environment_);
         std::fesetenv(FE_DFL_ENV);
     }

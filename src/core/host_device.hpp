@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What stands before functions that a CUDA compiler is to compile for GPUs as well, or for them alone. To any other
-/// compiler they are plain functions.
+/// Marks functions that a CUDA compiler must compile for GPUs as well, or for GPUs alone. For any other compiler they
+/// are plain functions.
 #ifdef __CUDACC__
 #define ONEBIT_HOST_DEVICE __host__ __device__
 #define ONEBIT_DEVICE __device__

@@ -17,17 +17,17 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kLarge = kHugePage;
 
-/// What is mapped for a large piece: what is left behind its huge pages gets one, too, if it fills half of it. In pages
-/// of 4 KiB it would take three times as long to be touched first.
+/// The bytes mapped for a large piece. The rest behind its huge pages gets one, too, if it fills half of one: in pages
+/// of 4 KiB, its first touch would take three times as long.
 std::size_t mapped_size(std::size_t bytes) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t rest = bytes % kHugePage;
     return bytes - rest + (rest < kHugePage / 2 ? ceil_divide(rest, page) * page : kHugePage);
 }
 
-/// Pages of its own for a large piece: huge ones, for a pass over a gigabyte in 4 KiB pages loses a tenth of the
-/// bandwidth to address translation. They are zero already: to create a handle does not wait for them, and on a NUMA
-/// machine they lie where the threads are that use them first.
+/// Pages of its own for a large piece. They are huge, because a pass over a gigabyte in 4 KiB pages loses a tenth of
+/// the bandwidth to address translation. They are zero already: creating a handle doesn't wait for them, and on a NUMA
+/// machine they lie near the threads that use them first.
 void* map_pages(std::size_t bytes) {
     const std::size_t more = 2 * kHugePage; // for the piece to begin with a huge page, and end with one
     if (bytes + more < bytes) throw std::bad_alloc();

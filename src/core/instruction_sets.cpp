@@ -14,7 +14,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-/// The two that clang's __builtin_cpu_supports doesn't know.
+/// The two features that clang's __builtin_cpu_supports doesn't know.
 bool has_f16c_and_lzcnt() {
     constexpr unsigned kFeatures = 1;
     constexpr unsigned kExtendedFeatures = 0x80000001;

@@ -4,7 +4,7 @@
 
 namespace onebit {
 
-/// What Highway's target of that name lets the compiler use.
+/// What the compiler may use in Highway's target of that name.
 enum class InstructionSet {
     kSse4,   ///< SSE4.2, AES and PCLMUL
     kAvx2,   ///< kSse4, AVX2, FMA, F16C, BMI, BMI2 and LZCNT
@@ -12,8 +12,8 @@ enum class InstructionSet {
     kNeon    ///< 64-bit NEON and AES
 };
 
-/// Whether this processor has it and the operating system keeps its registers. Asking here leaves libonebit without
-/// Highway's library, whose headers are all that the kernels need.
+/// Whether this processor has it and the operating system keeps its registers. By this function libonebit does without
+/// Highway's library: the kernels need only its headers.
 bool machine_has(InstructionSet set);
 
 } // namespace onebit

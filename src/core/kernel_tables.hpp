@@ -16,7 +16,7 @@ const Table* table_named(std::span<const Table* const> tables, std::string_view 
     return nullptr;
 }
 
-/// The same, or the last one, the reference.
+/// The same; if there is none, the last (reference).
 template <typename Table>
 const Table& table_or_reference(std::span<const Table* const> tables, std::string_view name) {
     const Table* const named = table_named(tables, name);

@@ -11,15 +11,15 @@
 namespace onebit {
 namespace {
 
-/// What a program has registered. One that is replaced stays, for another thread may be about to call it: so a line
-/// takes no lock, which a forked child could find held for ever.
+/// What a program has registered. A replaced one stays, because another thread may be about to call it. So a line takes
+/// no lock, which a forked child could find held for ever.
 struct Callback {
     onebit_log_fn function = nullptr;
     void* context = nullptr;
     const Callback* older = nullptr;
 };
 
-std::atomic<const Callback*> newest = nullptr; ///< of all that ever were
+std::atomic<const Callback*> newest = nullptr; ///< first of all that were ever set
 std::atomic<const Callback*> current = nullptr;
 
 const Callback* find(onebit_log_fn function, void* context) {

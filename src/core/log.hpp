@@ -10,7 +10,7 @@ namespace onebit {
 class Log {
   public:
     Log() = default;
-    /// `speaks`: rank 0 alone does. `to_stderr`: ONEBIT_LOG.
+    /// `speaks`: true only on rank 0. `to_stderr`: ONEBIT_LOG.
     Log(bool speaks, bool to_stderr) : speaks_(speaks), to_stderr_(to_stderr) {}
 
     /// One line, without its end.
@@ -21,7 +21,7 @@ class Log {
     bool to_stderr_ = false;
 };
 
-/// Of this process; NULL: none. May throw bad_alloc, and then changes nothing.
+/// Sets this process's; NULL: none. May throw bad_alloc, and then changes nothing.
 void set_log_callback(onebit_log_fn function, void* context);
 
 } // namespace onebit

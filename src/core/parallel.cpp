@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Helpers of a thread: threads that take parts of what it has to do. They are made when a handle is created, where a
-// missing one is an error that all ranks hear of. One that has not woken up yet is not waited for: its parts are taken
-// by others. Each calling thread has its own, so that no two ever want the same, and they end with it.
+// Helpers of a thread: threads that take parts of its work. They are made when a handle is created, where a missing one
+// is an error that all ranks hear of. Nobody waits for a helper that has not woken up yet: others take its parts. Each
+// calling thread has its own helpers, which end with it, so no two threads compete for one.
 
 #include "core/parallel.hpp"
 
@@ -23,10 +23,10 @@
 namespace onebit {
 namespace {
 
-/// Processes that came between the one that this library was loaded in and this one. What was made before a fork has no
-/// threads in the child.
+/// The number of forks between the process that loaded this library and this one. Helpers that were made before a fork
+/// have no threads in the child.
 std::atomic<unsigned> forks{0};
-thread_local bool is_helper = false; ///< has none itself
+thread_local bool is_helper = false; ///< has no helpers itself
 
 constexpr std::size_t kHelperStackBytes = std::size_t{256} << 10; // a part takes less than 64 KiB
 
@@ -38,7 +38,7 @@ inline void relax() {
 #endif
 }
 
-/// Waits until the value is no longer `old`: first spinning, for the next part mostly comes soon, then asleep.
+/// Waits until the value is no longer `old`: first spinning, because the next part mostly comes soon; then asleep.
 template <typename T>
 T wait_for_change(const std::atomic<T>& value, T old) {
     constexpr int kSpins = 1000; // 20 to 50 microseconds, about what waking up takes
@@ -97,17 +97,17 @@ class Helpers {
     }
 
   private:
-    /// What has been written until now is seen by who takes a part. Gives the round's number.
+    /// A thread that takes a part sees all writes until now. Gives the round's number.
     std::uint32_t open_round(unsigned parts) {
         const std::uint32_t round = round_.load(std::memory_order_relaxed) + 1;
         left_.store(std::uint64_t{round} << 32 | parts, std::memory_order_release);
-        round_.store(round); // in one order with the look at who sleeps, or one that falls asleep now is never woken
+        round_.store(round); // in one order with the look for sleepers, or one that falls asleep now is never woken
         round_.notify_all();
         return round;
     }
 
-    /// Does parts of a round while there are any; gives how many. A helper that comes late finds none left, or another
-    /// round's number, and touches nothing: who opened the round may be gone.
+    /// Does parts of a round while there are any; gives how many. A late helper finds none left, or another round's
+    /// number, and touches nothing: the thread that opened the round may be gone.
     std::uint32_t take_parts(std::uint32_t round) {
         std::uint32_t taken = 0;
         std::uint64_t left = left_.load(std::memory_order_acquire);
@@ -146,7 +146,7 @@ class Helpers {
     const void* context_ = nullptr;
 };
 
-/// The calling thread's own. Those of a thread that forks are left alone in the child: they are no threads there.
+/// The calling thread's helpers. In a forked child the parent's are left alone: they are no threads there.
 class OwnHelpers {
   public:
     OwnHelpers() {
@@ -157,8 +157,8 @@ class OwnHelpers {
     OwnHelpers(const OwnHelpers&) = delete;
     OwnHelpers& operator=(const OwnHelpers&) = delete;
 
-    /// 0, or an errno; then there are as many as could be made. A thread that was refused some doesn't ask for them
-    /// again in each call.
+    /// 0, or an errno; then there are as many as could be made. After a refusal, a thread doesn't ask again in each
+    /// call.
     int grow(unsigned helpers, bool again) {
         leave_those_of_parent();
         if (helpers <= count() || (helpers >= refused_ && !again)) return 0;

@@ -10,16 +10,16 @@
 
 namespace onebit {
 
-/// Makes sure that the calling thread has `threads` - 1 helpers for its parallel_for. OUT_OF_MEMORY where the system
-/// gives no more threads (a limit of processes, of address space, a container's), and says how many there are.
+/// Makes sure that the calling thread has `threads` - 1 helpers for its parallel_for. OUT_OF_MEMORY, with the number of
+/// threads, where the system gives no more (a limit of processes, of address space, a container's).
 Status reserve_threads(unsigned threads);
 
-/// Calls part(context, k) for k in [0, parts), some by the calling thread, the others by its helpers. Where it has too
-/// few (it is not the one that reserved them, and the system gives none), or is one itself, it does more of them.
+/// Calls part(context, k) for k in [0, parts), some by the calling thread, the others by its helpers. The calling
+/// thread does more parts where it has too few helpers (it didn't reserve them, and the system gives none) or is one.
 void run_parts(unsigned parts, void (*part)(const void* context, unsigned k), const void* context) noexcept;
 
 /// Calls body(i) for i in [begin, end), spread over `threads` threads. The bodies must be independent, and throw
-/// nothing: which thread runs which is of no consequence to any result.
+/// nothing. No result depends on which thread runs which body.
 template <typename Body>
 void parallel_for(std::size_t begin, std::size_t end, unsigned threads, const Body& body) {
     if (threads <= 1 || end - begin <= 1) {
@@ -41,7 +41,7 @@ void parallel_for(std::size_t begin, std::size_t end, unsigned threads, const Bo
     run_parts(range.parts, part, &range);
 }
 
-/// The same for passes over blocks of values, of which there may be many: on a fiber that may pause it does so now and
+/// The same for passes over blocks of values, of which there may be many: on a fiber that may pause, it pauses now and
 /// then, some milliseconds apart.
 template <typename Body>
 void parallel_for_blocks(std::size_t begin, std::size_t end, unsigned threads, const Body& body) {

@@ -18,7 +18,7 @@ constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) {
     return (a + b - 1) / b;
 }
 
-/// Whether element `i` from a mask's first word on takes part; NULL: all do.
+/// Whether element `i`, counted from a mask's first word, takes part; NULL: all do.
 constexpr bool takes_part(const std::uint32_t* mask, std::size_t i) {
     return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
 }
@@ -61,7 +61,7 @@ inline std::vector<Chunk> partition(std::size_t count, std::size_t ranks) {
     return chunks;
 }
 
-/// Some blocks of a chunk: what an algorithm works on between two looks at the network.
+/// Some blocks of a chunk: an algorithm's work between two looks at the network.
 struct Slice {
     Chunk chunk;
     std::size_t first_block = 0;
@@ -92,7 +92,7 @@ class SliceCursor {
 
     /// The next slice of the chunks; false when there is none left.
     bool next(const std::vector<Chunk>& chunks, Slice* slice) { return next(chunks, slice_blocks_, slice); }
-    /// Or the next slices, which together have no more blocks than one may have.
+    /// The next slices, which together have no more blocks than one may have.
     bool next(const std::vector<Chunk>& chunks, std::vector<Slice>* slices) {
         slices->clear();
         std::size_t left = slice_blocks_;

@@ -8,7 +8,7 @@
 
 #include "core/host_device.hpp"
 
-/// Operations that are rounded on their own, to the nearest: a GPU's compiler would join a product and a sum.
+/// Operations that are each rounded to the nearest: a GPU's compiler would fuse a product and a sum.
 namespace onebit::rounded {
 
 ONEBIT_HOST_DEVICE inline float add(float a, float b) {
@@ -51,7 +51,7 @@ ONEBIT_HOST_DEVICE inline float sqrt(float a) {
 #endif
 }
 
-/// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
+/// Adding it to a small float leaves the nearest whole number in the low bits, ties to even, in two's complement.
 inline constexpr float kToWhole = 0x1.8p23F;
 
 /// 1 over a power of two from 2^-126 to 2^126.

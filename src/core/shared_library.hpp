@@ -12,14 +12,14 @@ namespace onebit {
 /// up one by one, and the first required one that is missing is remembered.
 class SharedLibrary {
   public:
-    /// By the name that the dynamic linker finds it by; its symbols stay its own.
+    /// By the name under which the dynamic linker finds it. Its symbols stay private.
     explicit SharedLibrary(const char* name);
-    ~SharedLibrary(); ///< closes it, but for keep_open()
+    ~SharedLibrary(); ///< closes it, except after keep_open()
     SharedLibrary(const SharedLibrary&) = delete;
     SharedLibrary& operator=(const SharedLibrary&) = delete;
 
     bool is_open() const { return handle_ != nullptr; }
-    const std::string& why_not() const { return why_not_; } ///< where it is not open: the linker's words
+    const std::string& why_not() const { return why_not_; } ///< the linker's message where it is not open
 
     template <typename Function>
     bool optional(const char* name, Function** function) {
@@ -34,7 +34,7 @@ class SharedLibrary {
     /// UNSUPPORTED, with the reason, where it is not open or lacks a required function. `what`: whose it is.
     Status check(const char* what) const;
 
-    /// For a library that can't be taken out again: it has threads, or what it returned is in use.
+    /// For a library that can't be unloaded: it has threads, or its results are in use.
     void keep_open() { kept_ = true; }
 
   private:

@@ -9,7 +9,7 @@
 
 #include "core/instruction_sets.hpp"
 
-/// To be included after Highway: which of the kernel tables, one per instruction set, were compiled and run here.
+/// To be included after Highway: tells which kernel tables, one per instruction set, were compiled and run here.
 
 #if HWY_TARGETS & HWY_AVX3
 #define ONEBIT_ROW_AVX3(row) row(kAvx512, N_AVX3, "avx512")

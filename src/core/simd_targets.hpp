@@ -6,8 +6,8 @@
 
 /// To be included before Highway, by the files that Highway compiles once per instruction set.
 
-// Vectors of unknown length don't fit the fixed 32 lanes; such machines have a fixed-length ISA besides. Machines with
-// SSSE3 alone are no longer met.
+// Vectors of unknown length don't fit the fixed 32 lanes; such machines have a fixed-length ISA, too. Machines with
+// only SSSE3 are no longer met.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 
 namespace onebit {

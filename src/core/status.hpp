@@ -11,9 +11,9 @@
 
 namespace onebit {
 
-/// What every fallible function inside the library returns: success, or a code and a message that names the culprit.
-/// One word, for every stage of every call hands it on; a success is zero and costs nothing. One that was moved from is
-/// a success. Nothing here throws: where there is no memory for the message it is lost, not the code.
+/// What every fallible function inside the library returns: success, or a code and a message that names the culprit. It
+/// is one word, because every stage of every call hands it on. A success is zero and costs nothing. A moved-from one is
+/// a success. Nothing here throws: without memory the message is lost, not the code.
 class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-functions): one assignment both copies and moves
   public:
     Status() = default;
@@ -32,7 +32,7 @@ class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-function
     /// An error with a printf-style message.
     [[gnu::format(printf, 2, 3)]] static Status error(onebit_status_t code, const char* format, ...) noexcept;
 
-    /// A success that has something to say all the same.
+    /// A success that has a message.
     [[gnu::format(printf, 1, 2)]] static Status note(const char* format, ...) noexcept;
 
     bool ok() const { return word_ == 0 || code() == ONEBIT_SUCCESS; }
@@ -41,7 +41,7 @@ class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-function
     bool has_message() const { return told() != nullptr; }
 
   private:
-    struct Told; ///< a code and its message, shared by copies, which must not need memory
+    struct Told; ///< a code and its message, shared by copies, which then need no memory
     [[gnu::format(printf, 2, 0)]] static Status with_message(onebit_status_t code, const char* format,
                                                              std::va_list arguments) noexcept;
     Told* told() const;
@@ -53,13 +53,13 @@ class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-function
     std::uintptr_t word_ = 0;
 };
 
-/// The status that a peer's message names; TRANSPORT where it is none that there is.
+/// The status that a peer's message names; TRANSPORT where there is no such status.
 onebit_status_t told_status(std::uint32_t code) noexcept;
 
 /// The Status for the exception in flight; to be called from a catch block.
 Status status_of_current_exception() noexcept;
 
-/// Runs `body`, which returns a Status, and turns an exception, an allocation that failed say, into one.
+/// Runs `body`, which returns a Status, and turns an exception, such as a failed allocation, into one.
 template <typename Body>
 Status catch_exceptions(Body&& body) {
     try {

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-/// How memory is filled that nobody reads soon: through the caches, or past them (non-temporal stores). Same bits.
+/// How to fill memory that nobody reads soon: through the caches, or past them (non-temporal stores). Same bits.
 enum class Stores { kCached, kPastCaches };
 
 /// Whether large stores past the caches are the quicker ones. 64 MiB took 0.9 of the time on an AMD EPYC (Zen 4) and
@@ -33,7 +33,7 @@ inline bool stores_past_caches_pay() {
 #endif
 }
 
-/// The quicker way to fill so many bytes. What fits into the caches is left there for who reads it next: on the Emerald
+/// The quicker way to fill so many bytes. What fits into the caches stays there for the next reader: on the Emerald
 /// Rapids filling and then reading 4 MiB took as long either way, 2 MiB 1.2 times as long past the caches, 8 MiB 0.75.
 inline Stores stores_for(std::size_t bytes) {
     constexpr std::size_t kStaysInCaches = std::size_t{8} << 20;
@@ -41,8 +41,8 @@ inline Stores stores_for(std::size_t bytes) {
 }
 
 /// The quicker way to fill memory that another core reads next, again and again. On an AMD EPYC (Zen 4) lines that the
-/// other's cache still held were written at 8 GB/s, at times at 2.4, and past the caches at 19 to 21. On the Emerald
-/// Rapids an average of 64 MiB through such memory took 15 ms instead of 24, all its stores past the caches.
+/// other core's cache still held were written at 8 GB/s, at times at 2.4, and past the caches at 19 to 21. On the
+/// Emerald Rapids an average of 64 MiB through such memory took 15 ms instead of 24, all its stores past the caches.
 inline Stores stores_for_other_cores() {
     return stores_for(SIZE_MAX);
 }

@@ -5,7 +5,7 @@
 namespace onebit {
 namespace {
 
-/// More than any struct will have: a size that nobody has set is likely to be larger.
+/// More than any struct will have. A size that was never set is likely to be larger.
 constexpr std::size_t kMostBytes = 4096;
 
 } // namespace

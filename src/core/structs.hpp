@@ -13,8 +13,8 @@
 
 #include "core/status.hpp"
 
-// Callers' structs, which may be of an earlier release or of a later one than this library. Each begins with its size
-// and version and grows at its end alone (CONTRIBUTING.md, "The ABI").
+// Callers' structs. They may be of an earlier or a later release than this library. Each begins with its size and
+// version and grows at its end alone (CONTRIBUTING.md, "The ABI").
 
 namespace onebit {
 
@@ -22,8 +22,8 @@ namespace onebit {
 #define ONEBIT_SIZE_THROUGH(Struct, member) \
     ((offsetof(Struct, member) + sizeof(Struct::member) + alignof(Struct) - 1) / alignof(Struct) * alignof(Struct))
 
-/// The defaults of a public struct, and the sizes that releases gave it, oldest first. Who appends a member names it
-/// here as the last one of the coming release.
+/// The defaults of a public struct, and the sizes that releases gave it, oldest first. After appending a member, name
+/// it here as the last one of the coming release.
 template <typename Struct>
 struct Releases;
 template <>
@@ -124,7 +124,7 @@ inline StructHead head_of(const void* caller) {
     return head;
 }
 
-/// Takes over a caller's struct; members that it lacks have their defaults. INVALID_ARGUMENT or UNSUPPORTED with its
+/// Copies a caller's struct; missing members have their defaults. INVALID_ARGUMENT or UNSUPPORTED with the struct's
 /// name.
 template <typename Struct>
 Status read_struct(const char* name, const void* caller, Struct* read) {
@@ -137,7 +137,7 @@ Status read_struct(const char* name, const void* caller, Struct* read) {
     return {};
 }
 
-/// The same of an element of an array, all of which have the first one's size.
+/// The same for an element of an array. All elements have the first one's size.
 template <typename Struct>
 Status read_element(const char* name, const Struct* array, std::size_t i, Struct* read) {
     const std::size_t stride = head_of(array).size;
@@ -151,7 +151,7 @@ Status read_element(const char* name, const Struct* array, std::size_t i, Struct
     return read_struct(name, element, read);
 }
 
-/// Gives a caller's struct of `size` bytes what it has room for, and zeros to what this library doesn't know.
+/// Writes what fits into a caller's struct of `size` bytes, and zeros to what this library doesn't know.
 template <typename Struct>
 void write_struct(Struct written, std::size_t size, Struct* caller) {
     written.size = size;

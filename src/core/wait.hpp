@@ -31,14 +31,13 @@ inline Status why_not_waited(const char* what, const Patience& patience) {
                          patience.timeout);
 }
 
-/// How long looks have been in vain, one after the other, where the program decides when there is one. What it does
-/// between two of them is its own doing: that counts as a second at most.
+/// How long consecutive looks have found nothing, where the program decides when to look. The program's own work
+/// between two looks counts as a second at most.
 class VainLooks {
   public:
     void restart() { looked_ = false; }
 
-    /// To be called after each look that found nothing. Whether there have been only such for so many seconds; 0: no
-    /// time is too long.
+    /// To be called after each look that found nothing. Whether looks have found nothing for so many seconds; 0: never.
     bool last_for(double seconds) {
         if (seconds <= 0) return false;
         const auto now = std::chrono::steady_clock::now();
@@ -55,9 +54,9 @@ class VainLooks {
     std::chrono::steady_clock::time_point latest_;
 };
 
-/// Waits politely: polls for a while, then lets others have the core between two polls, for there may be more ranks
-/// than cores. Gives up after `patience.timeout` seconds without progress, or when the communicator is aborted. On a
-/// fiber it goes back to who resumes it instead, after each look, and counts the time as VainLooks does.
+/// Polls for a while, then yields the core between two polls, because there may be more ranks than cores. Gives up
+/// after `patience.timeout` seconds without progress, or when the communicator is aborted. On a fiber, pauses after
+/// each look instead, and counts the time as VainLooks does.
 class Waiter {
   public:
     explicit Waiter(const Patience& patience) : patience_(patience) {}
@@ -68,7 +67,7 @@ class Waiter {
         (void)Fiber::pause();
     }
 
-    /// To be called after each look that found nothing. False once it is no use to wait: failure() says why.
+    /// To be called after each look that found nothing. False once waiting is useless: failure() says why.
     [[nodiscard]] bool keep_waiting() {
         constexpr int kPollsBeforeYield = 64;
         constexpr int kPollsBetweenClocks = 256;
@@ -96,7 +95,7 @@ class Waiter {
 };
 
 /// Calls test(&done, &moved), which returns a Status, until it is done. TIMEOUT, naming `what`, where peers don't
-/// answer: nothing has moved for so long.
+/// answer: nothing has moved for `patience.timeout`.
 template <typename Test>
 Status wait_until_done(const char* what, const Patience& patience, const Test& test) {
     Waiter waiter(patience);

@@ -37,7 +37,7 @@ void HostArithmetic::add(const float* from, std::size_t count, float* to) {
 
 namespace {
 
-/// The largest number in place of infinity where the value is finite.
+/// The product, with the largest number in place of infinity where the value is finite.
 float saturating_product(float factor, float value) {
     const float exact = factor * value;
     return std::fabs(exact) > FLT_MAX && is_finite(value) ? std::copysign(FLT_MAX, exact) : exact;
@@ -47,7 +47,7 @@ float saturating_product(float factor, float value) {
 
 void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
     const auto write = [&](const auto& product) {
-        if (from == to) { // compilers make vector instructions of one array, or of two that don't overlap
+        if (from == to) { // compilers vectorize loops over one array, or over two that don't overlap
             for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(to[i]); });
         } else {
             for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(from[i]); });

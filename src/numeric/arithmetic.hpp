@@ -11,9 +11,9 @@
 
 namespace onebit {
 
-/// How a sum over ranks, added up in steps, becomes their average and never overflows: values times `before`, 2^-k with
-/// 2^k the number of ranks or the next power of two, are added up and then multiplied by `after`, 2^k (1/n). Powers of
-/// two change no bit but of values below 2^(k - 126), which may become zero.
+/// How a sum over ranks, added up in steps, becomes their average and never overflows. Values times `before` are added
+/// up and then multiplied by `after`. `before` is 2^-k, with 2^k the number of ranks or the next power of two; `after`
+/// is 2^k (1/n). Powers of two change only values below 2^(k - 126), which may become zero.
 struct Averaging {
     float before = 1;
     float after = 1;
@@ -25,7 +25,7 @@ struct Averaging {
     }
 };
 
-/// What an exact sum does to values, wherever they lie. On a GPU in order with a stream, for which nothing waits.
+/// What an exact sum does to values, wherever they lie. On a GPU in order with a stream; nothing waits for it.
 class Arithmetic {
   public:
     virtual ~Arithmetic() = default;
@@ -35,11 +35,11 @@ class Arithmetic {
     virtual Status failure() const = 0;
     /// to[i] += from[i].
     virtual void add(const float* from, std::size_t count, float* to) = 0;
-    /// to[i] = factor from[i]; in place where they are the same. What overflows is the largest float, if from[i] is
+    /// to[i] = factor from[i]; in place where they are the same. An overflow gives the largest float, if from[i] is
     /// finite and the factor is not 1.
     virtual void multiply(const float* from, float factor, std::size_t count, float* to) = 0;
     /// to[i] = factor (parts[0][i] + parts[1][i] + ...), added up in this order; `to` may be one of them. The first may
-    /// be lost. A mean is finite where its parts are, though their sum may overflow.
+    /// be overwritten. A mean is finite where its parts are, though their sum may overflow.
     virtual void sum(std::span<float* const> parts, float factor, std::size_t count, float* to) = 0;
 };
 

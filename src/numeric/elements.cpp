@@ -10,7 +10,7 @@
 namespace onebit {
 namespace {
 
-/// Of a mean that is wanted in one place alone.
+/// Of a mean that goes to one place only.
 constexpr std::size_t kAtATime = 256;
 
 const float* floats(const void* values) {

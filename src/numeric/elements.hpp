@@ -19,8 +19,8 @@ inline std::size_t bytes_of(onebit_datatype_t type) {
 /// "float32", "float16" or "bfloat16".
 const char* name_of(onebit_datatype_t type);
 
-/// What is done to a caller's arrays in the host's memory, whatever they are arrays of. Values of 16 bits are computed
-/// with in float32, and rounded once. Any number of threads at once.
+/// Operations on a caller's arrays of any type in the host's memory. Values of 16 bits are computed in float32, and
+/// rounded once. Any number of threads at once.
 class Elements {
   public:
     Elements(onebit_datatype_t type, const NumericKernels& kernels) : type_(type), kernels_(&kernels) {}
@@ -39,11 +39,10 @@ class Elements {
     bool copy(const void* values, std::size_t count, Stores stores, void* to) const;
     /// As float32, exactly.
     void widen(const void* values, std::size_t count, Stores stores, float* to) const;
-    /// From float32. What is too large for the type becomes an infinity. Returns whether nothing was, or was not finite
-    /// before.
+    /// From float32. A value too large for the type becomes an infinity. Returns whether all results are finite.
     bool narrow(const float* values, std::size_t count, void* to) const;
     /// to[i] = also[i] = (parts[0][first + i] + parts[1][first + i] + ...) * share, added in this order in float32. A
-    /// mean of finite values is finite; what is too large for the type becomes an infinity. `to` and `also` may be one.
+    /// mean of finite values is finite; a value too large for the type becomes an infinity. `to` and `also` may be one.
     void mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
               Stores stores, void* to, Stores also_stores, void* also) const;
     /// The same in float32.

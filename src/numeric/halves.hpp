@@ -10,8 +10,8 @@
 #include "core/rounded.hpp"
 
 /// Between float32 and the 16-bit formats, for one element, on CPU and GPU alike: exact one way, to the nearest (even)
-/// the other. A finite value stays finite: beyond the largest one it becomes that. Infinities stay infinities, NaNs
-/// NaNs.
+/// the other. A finite value stays finite: beyond the largest one, it becomes the largest one. Infinities stay
+/// infinities, NaNs NaNs.
 namespace onebit {
 
 ONEBIT_HOST_DEVICE inline float widened_float16(std::uint16_t value) {
@@ -20,7 +20,7 @@ ONEBIT_HOST_DEVICE inline float widened_float16(std::uint16_t value) {
     const std::uint32_t shifted = (half & 0x7fffU) << 13;                // exponent and mantissa where float32 has them
     std::uint32_t magnitude = shifted + (112U << 23);                    // the exponents' biases differ by 127 - 15
     if ((half & 0x7fffU) >= 0x7c00U) magnitude = shifted + (224U << 23); // infinity, NaN
-    if ((half & 0x7fffU) < 0x0400U) { // subnormal: 1.mantissa * 2^-14, less the 1 that it doesn't have
+    if ((half & 0x7fffU) < 0x0400U) { // subnormal: 1.mantissa * 2^-14, minus the 1 that it doesn't have
         const auto with_one = std::bit_cast<float>(shifted + (113U << 23));
         magnitude = std::bit_cast<std::uint32_t>(rounded::subtract(with_one, 0x1p-14F));
     }
@@ -58,7 +58,7 @@ ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_bfloat16(float value) {
 }
 
 /// Formats as types, each of a sign bit, an exponent and a mantissa. kMost: the largest finite magnitude. kLimit: the
-/// largest float that is no nearer to what would come after it.
+/// largest float that is no nearer to the value that would come after kMost.
 struct Float16 {
     static constexpr std::uint16_t kMost = 0x7bff;
     static constexpr float kLimit = 0x1.ffdffep+15F;
@@ -73,7 +73,7 @@ struct BrainFloat16 {
     static std::uint16_t narrowed(float value) { return narrowed_bfloat16(value); }
 };
 
-/// Rounded, but that what is too large becomes an infinity.
+/// Rounded; a value that is too large becomes an infinity.
 template <typename Format>
 std::uint16_t narrowed_or_infinite(float value) {
     const std::uint16_t finite = Format::narrowed(value);

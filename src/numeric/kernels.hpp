@@ -24,13 +24,13 @@ struct NumericKernels {
 /// The readable scalar version.
 const NumericKernels& reference_numeric_kernels();
 
-/// All that run on this machine, best first; the last is the reference. Other lists of kernels have the same names.
+/// All that run on this machine, best first, the reference last. Other lists of kernels have the same names.
 std::span<const NumericKernels* const> available_numeric_kernels();
 
-/// Those of this name; "": the best. The name must be one that check_kernels accepts.
+/// The kernels of this name; "": the best. The name must be one that check_kernels accepts.
 const NumericKernels& numeric_kernels(std::string_view name);
 
-/// INVALID_ARGUMENT, naming those there are, unless kernels of this name run on this machine ("" always does).
+/// INVALID_ARGUMENT, naming the existing ones, unless kernels of this name run on this machine ("" always does).
 Status check_kernels(const std::string& name);
 
 } // namespace onebit

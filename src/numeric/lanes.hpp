@@ -20,7 +20,7 @@ Real sum_of_lanes(Real (&lanes)[kWidth]) {
     return lanes[0];
 }
 
-/// addend(0) + addend(1) + ... in double, in so many lanes.
+/// addend(0) + addend(1) + ... in double, in kWidth lanes.
 template <std::size_t kWidth, typename Addend>
 double sum_in_lanes(std::size_t count, const Addend& addend) {
     double lanes[kWidth] = {};

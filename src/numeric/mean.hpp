@@ -19,8 +19,8 @@ ONEBIT_HOST_DEVICE inline bool is_finite(float value) {
     return std::fabs(value) <= FLT_MAX;
 }
 
-/// Whether all values of an array in the host's memory are finite. Their bits are compared as signed integers: SSE2,
-/// which every x86-64 has, compares no unsigned ones.
+/// Whether all values of an array in the host's memory are finite. Compares their bits as signed integers: SSE2, which
+/// every x86-64 has, can't compare unsigned ones.
 inline bool all_finite(const float* values, std::size_t count) {
     std::int32_t beyond = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -45,7 +45,7 @@ ONEBIT_HOST_DEVICE float mean_in_double(std::size_t parts, float share, const Va
     return nearest_finite(rounded::multiply(sum, static_cast<double>(share)));
 }
 
-/// What `mean`, the same in float, should be. A sum, of share 1, is what it is.
+/// `mean`, the same in float, corrected if it overflowed. A sum (share 1) stays as it is.
 template <typename ValueOf>
 ONEBIT_HOST_DEVICE float checked_mean(float mean, std::size_t parts, float share, const ValueOf& value_of) {
     return is_finite(mean) || share == 1 ? mean : mean_in_double(parts, share, value_of);
@@ -59,7 +59,7 @@ float mean_of(std::size_t parts, float share, const ValueOf& value_of) {
     return checked_mean(total * share, parts, share, value_of);
 }
 
-/// The same of parts[0][i], parts[1][i], ...
+/// The same for parts[0][i], parts[1][i], ...
 inline float mean_of(const float* const* parts, std::size_t part_count, std::size_t i, float share) {
     return mean_of(part_count, share, [=](std::size_t p) { return parts[p][i]; });
 }

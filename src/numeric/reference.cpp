@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels on plain values, element by element. What every other version is compared with, bit for bit; also what
+// The kernels on plain values, element by element. Every other version is compared with this one, bit for bit. It also
 // runs where no vector instructions are known.
 
 #include <algorithm>

@@ -9,17 +9,17 @@
 
 #include "core/rounded.hpp"
 
-/// Floats in bytes: whole numbers from -127 to 127, and for each 256 of them the power of two that they are to be
-/// multiplied by: that for which the largest is in [64, 128). So what has been in bytes once goes there again without
-/// a change.
+/// Floats in bytes: whole numbers from -127 to 127, and for each 256 of them the power of two by which they are to be
+/// multiplied. With this power the largest is in [64, 128). So a value that has been in bytes once goes there again
+/// unchanged.
 namespace onebit {
 
 /// Values that share a power of two.
 inline constexpr std::size_t kScaledGroup = 256;
-/// In the place of a power's exponent: a value is not finite, and all of the group count as such.
+/// In the place of a power's exponent: a value is not finite, and so the whole group counts as not finite.
 inline constexpr std::uint8_t kNotFinite = 255;
 
-/// As a float has it. `largest`: the bits of the largest magnitude.
+/// The exponent as a float has it. `largest`: the bits of the largest magnitude.
 constexpr std::uint8_t scaled_exponent(std::uint32_t largest) {
     const std::uint32_t exponent = largest >> 23;
     if (exponent == kNotFinite) return kNotFinite;
@@ -28,7 +28,7 @@ constexpr std::uint8_t scaled_exponent(std::uint32_t largest) {
 constexpr float scale_of_exponent(std::uint8_t exponent) {
     return std::bit_cast<float>(std::uint32_t{exponent} << 23);
 }
-/// Of one that is finite.
+/// For an exponent that is not kNotFinite.
 constexpr float inverse_of_exponent(std::uint8_t exponent) {
     return rounded::inverse_of_power(scale_of_exponent(exponent));
 }

@@ -11,25 +11,25 @@
 
 namespace onebit {
 
-/// Looks for values that are not finite in one kind of memory: arrays of the type that it was made for. One thread at a
-/// time.
+/// Looks for values that are not finite in one kind of memory, in arrays of the type that it was made for. One thread
+/// at a time.
 class Search {
   public:
     virtual ~Search() = default;
 
     /// What went wrong so far, if anything did: a GPU may fail. Then nothing is found any more.
     virtual Status failure() const { return {}; }
-    /// How many values to look at at a time, for those who must look after the network in between.
+    /// How many values to look at at a time, for callers that must look after the network in between.
     virtual std::size_t values_at_once() const = 0;
     /// True once *first is known: the index of the first NaN or infinity of values[0 .. count); count if there is none.
-    /// Until then to be called again, with the same arguments.
+    /// Until then, call it again with the same arguments.
     virtual bool find_nonfinite(const void* values, std::size_t count, std::size_t* first) = 0;
     /// The same. Waits for a GPU.
     virtual std::size_t first_nonfinite(const void* values, std::size_t count) = 0;
 };
 
-/// The index of the first value in the host's memory whose magnitude is not at most `limit`, a finite one, or which is
-/// a NaN; count if there is none. Any number of threads at once.
+/// The index of the first value in the host's memory that is a NaN or has a magnitude above `limit`, which is finite;
+/// count if there is none. Any number of threads at once.
 std::size_t first_beyond(const NumericKernels& kernels, float limit, const float* values, std::size_t count);
 
 class HostSearch final : public Search {

@@ -35,7 +35,7 @@ namespace HWY_NAMESPACE {
 #include "numeric/simd_groups.inc"
 #include "numeric/simd_halves.inc"
 
-/// Of magnitudes.
+/// The larger magnitudes.
 HWY_INLINE Bits larger(Bits largest, Vector values) {
     return hn::Max(largest, magnitudes_of(values));
 }
@@ -142,7 +142,7 @@ HWY_INLINE Bits load_halves(const std::uint16_t* from) {
     return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), from));
 }
 
-/// Past the caches `to` must be aligned. Half a vector of 16 bytes can't go there.
+/// Past the caches, `to` must be aligned. Half a vector of 16 bytes can't go past the caches.
 template <Stores kStores, typename D>
 HWY_INLINE void store_halves(hn::Vec<D> halves, D d, std::uint16_t* to) {
     constexpr bool kWhole = hn::MaxLanes(D()) * sizeof(std::uint16_t) >= 16;
@@ -153,7 +153,7 @@ HWY_INLINE void store_halves(hn::Vec<D> halves, D d, std::uint16_t* to) {
     }
 }
 
-/// As a vector of such is.
+/// Whether the values are aligned like a full vector.
 HWY_INLINE bool is_aligned(const std::uint16_t* values) {
     return reinterpret_cast<std::uintptr_t>(values) % (kFullLanes * sizeof(std::uint16_t)) == 0;
 }
@@ -167,7 +167,7 @@ HWY_INLINE void widen(const std::uint16_t* values, std::size_t count, float* to)
     for (; i < count; ++i) to[i] = Format::Scalar::widened(values[i]);
 }
 
-/// Of a vector of magnitudes.
+/// Whether any magnitude is beyond Format's kLimit.
 template <typename Format>
 HWY_INLINE bool any_beyond(Bits magnitudes) {
     return !hn::AllFalse(BitsTag(), hn::Gt(magnitudes, bits(std::bit_cast<std::uint32_t>(Format::Scalar::kLimit))));
@@ -299,7 +299,7 @@ void mean_in_bfloat16(const std::uint16_t* const* parts, std::size_t part_count,
     mean_in_halves<VectorBrainFloat16>(parts, part_count, first, share, count, stores, to, also_stores, also);
 }
 
-/// use(i, vector) of whole vectors; whether all magnitudes are at most `most`. *done: how many that were.
+/// use(i, vector) for whole vectors. Whether all their magnitudes are at most `most`. *done: values in them.
 template <typename Use>
 HWY_INLINE bool look_at_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, std::size_t* done,
                                const Use& use) {

@@ -29,7 +29,7 @@ std::unique_ptr<ValueSource> Adam::make_source(Bucket& bucket) {
 void Adam::update_compressed(Bucket& bucket) {
     set_updates(exact_rounds());
     bucket.passes->update_from_message();
-    bucket.m = {}; // from here on the message is all there is
+    bucket.m = {}; // from here on m is only in the message
 }
 
 } // namespace onebit

@@ -21,27 +21,27 @@ namespace onebit {
 /// Tensors that are exchanged as one buffer, and what every kind of optimizer keeps for them.
 struct Bucket {
     Layout layout;
-    bool compresses = false;             ///< once that stage is reached, or always; else exact for ever
+    bool compresses = false;             ///< from the compression stage on, or always; else exact for ever
     std::unique_ptr<Passes> passes;      ///< over its layout; the arrays below lie where they work
     std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
-    AlignedBuffer<float> sum; ///< of the gradients over the ranks, in exact rounds; else a GPU's passes form in it what
-                              ///< they can't encode from where it lies
+    AlignedBuffer<float> sum; ///< of the gradients over the ranks, in exact rounds; in other rounds a GPU's passes form
+                              ///< in it the values that they can't encode in place
     AlignedBuffer<float> m;
     AlignedBuffer<float> v;
     AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)
     AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
     AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
 
-    /// After the freeze, where some are masked: this rank's gradients of these since they were last admitted.
+    /// After the freeze, where elements are masked: the sums of their gradients on this rank since the last admission.
     AlignedBuffer<float> masked_gradients;
 
-    std::unique_ptr<Allreduce> allreduce; ///< after what it may send and receive
+    std::unique_ptr<Allreduce> allreduce; ///< after the arrays it may send and receive
 
     // Of the coming step, once one of its tensors is ready.
     std::size_t tensors_ready = 0;
     bool started = false; ///< its early exchange
-    bool looked = false;  ///< since its gradients were last looked at: what is wrong with them is known
-    Status found;         ///< and that
+    bool looked = false;  ///< the result of the last look at its gradients is known
+    Status found;         ///< that result
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
@@ -49,12 +49,12 @@ struct Bucket {
     }
 };
 
-/// Whether a mask, one bit for each, lets an element of the layout take part in exchanges.
+/// Whether a mask, one bit per element, lets an element of the layout take part in exchanges.
 inline bool takes_part(std::span<const std::uint32_t> mask, std::size_t element) {
     return (mask[element / kWordElements] >> (element % kWordElements) & 1) != 0;
 }
 
-/// Shows the host a fused array in order: body(i, values), values being some of piece(i), which follow one another.
+/// Shows the host a fused array in order: body(i, values), where values is a part of piece(i). Pieces are adjacent.
 template <typename Piece, typename Body>
 void read_by(const Bucket& bucket, const AlignedBuffer<float>& fused, const Piece& piece, const Body& body) {
     std::size_t i = 0;
@@ -86,8 +86,8 @@ void read_by_segment(const Bucket& bucket, const AlignedBuffer<float>& fused, co
 
 /// Cuts tensors into the buckets that they are exchanged in, from the last tensor to the first, the order in which a
 /// backward pass usually finishes them: as many in each as fit into `bucket_size` elements, at least one. 0: all in
-/// one. No bucket is so small that some rank would have nothing to serve, whether it is this number of ranks (up to
-/// 1024) or another one to which a save moves.
+/// one. Every bucket is large enough that each rank has elements to serve, with this number of ranks or, up to 1024,
+/// with another one to which a save moves.
 inline std::vector<std::vector<const Tensor*>> cut_into_buckets(const std::vector<const Tensor*>& tensors,
                                                                 std::uint64_t bucket_size, std::size_t ranks) {
     if (bucket_size == 0 || tensors.empty()) return {tensors};

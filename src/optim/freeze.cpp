@@ -13,11 +13,11 @@
 namespace onebit {
 namespace {
 
-/// Looks in a window; where the window is short, up to twice as many.
+/// The number of looks in a window; up to twice as many in a short window.
 constexpr std::uint64_t kLooks = 16;
 
-/// ONEBIT_FREEZE_AUTO. Every tensor's norms have settled once each of them has stayed within the band of what it was a
-/// window before, for a whole window.
+/// ONEBIT_FREEZE_AUTO. Every tensor's norms have settled once each norm, for a whole window, has stayed within the band
+/// around its value a window before.
 class SettledNorms final : public FreezeRule {
   public:
     SettledNorms(const onebit_optimizer_config_t& config, double beta2, std::size_t num_groups,
@@ -40,13 +40,13 @@ class SettledNorms final : public FreezeRule {
     static std::uint64_t looks_of(const onebit_optimizer_config_t& config) {
         return ceil_divide(config.freeze_window, stride_of(config));
     }
-    /// Steps until v, as updates use it, is what it is going to be: not corrected, it lacks exp(-3) then.
+    /// Steps until v, as updates use it, has filled up. Without bias correction v then still lacks a share of exp(-3).
     static std::uint64_t filling_of(const onebit_optimizer_config_t& config, double beta2) {
         return steps_remembered(beta2) * (config.bias_correction != 0 ? 1 : 3);
     }
 
     std::uint64_t looks() const { return window() / stride_; }
-    // What it remembers.
+    // What the rule remembers.
     std::span<double> highest_rates() { return memory().first(num_groups_); }
     double& last_rise() { return memory()[num_groups_]; } ///< the last step that brought a new highest rate
     double& looks_in_band(std::size_t q) { return memory()[num_groups_ + 1 + q]; } ///< up to now, without a break
@@ -86,7 +86,7 @@ void SettledNorms::note_rates(std::uint64_t step, std::span<const double> rates)
     }
 }
 
-/// The norm that is furthest from having settled, if any has not.
+/// The norm that is furthest from having settled, if any norm has not settled.
 FreezeWait SettledNorms::note_norms(std::uint64_t step, std::span<const FreezeQuantity> quantities) {
     FreezeWait furthest = {.what = ONEBIT_FREEZE_WAIT_NONE};
     double fewest_looks = static_cast<double>(looks());
@@ -98,7 +98,7 @@ FreezeWait SettledNorms::note_norms(std::uint64_t step, std::span<const FreezeQu
         norm = now;
         double ratio = 0;
         if (step > window() && before > 0) ratio = now / before;
-        if (step > window() && before == 0 && now == 0) ratio = 1; // nothing has come: nothing to settle
+        if (step > window() && before == 0 && now == 0) ratio = 1; // no gradient yet: nothing to settle
         double& looks_so_far = looks_in_band(q);
         looks_so_far = in_band(ratio) ? looks_so_far + 1 : 0;
         const double off = ratio > 0 ? std::abs(std::log(ratio)) : HUGE_VAL;

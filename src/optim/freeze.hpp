@@ -17,51 +17,51 @@ struct FreezeQuantity {
     onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_VARIANCE; ///< the norm is |v|_1; or _PARAMETERS: |x|_2 squared
     std::size_t tensor = 0;                                  ///< its number
     double norm = 0;
-    double correction = 1; ///< what the update multiplies v by for its bias
+    double correction = 1; ///< the update's factor of v, for v's bias
 };
 
 /// What keeps a warm-up from ending.
 struct FreezeWait {
     onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_STEPS;
     std::size_t tensor = 0; ///< whose norm has not settled
-    double ratio = 0;       ///< that norm over the one a window ago; 0 where there was none
+    double ratio = 0;       ///< the norm over the norm a window ago; 0 where there was none
 };
 
-/// 1/(1 - beta2) steps, what v remembers; not without end where beta2 is next to 1.
+/// 1/(1 - beta2), the number of steps that v remembers; bounded where beta2 is close to 1.
 inline constexpr std::uint64_t kMostStepsRemembered = 1000000;
 std::uint64_t steps_remembered(double beta2);
 
-/// Decides when a warm-up ends by itself. The same on every rank, for all that it sees is.
+/// Decides when a warm-up ends by itself. All that it sees is the same on every rank, so its decision is too.
 class FreezeRule {
   public:
     virtual ~FreezeRule() = default;
 
-    /// Whether it wants to see the norms after this step. Steps count from 1.
+    /// Whether the rule needs the norms after this step. Steps count from 1.
     virtual bool looks_at(std::uint64_t step) const = 0;
-    /// After each step that it looks at; true if that step is to be the warm-up's last. `rates`: by group.
+    /// Called after each step that it looks at; true if the step is the warm-up's last. `rates`: by group.
     virtual bool observe(std::uint64_t step, std::span<const double> rates,
                          std::span<const FreezeQuantity> quantities) = 0;
 
-    /// Why the last step that it looked at was not the warm-up's last.
+    /// Why the last step that the rule looked at was not the warm-up's last.
     const FreezeWait& wait() const { return wait_; }
     /// The band that ratios must lie in, [band, 1/band].
     double band() const { return band_; }
-    /// Whether a freeze that hasn't come is to be reported after this step: 10 windows after the learning rate's
-    /// warm-up, and each time that as many steps again have passed as before.
+    /// Whether to report after this step that there is no freeze yet: 10 windows after the learning rate's warm-up, and
+    /// each time this number of steps has doubled.
     bool is_overdue(std::uint64_t step) const;
-    /// All that it remembers: zeros at the start. That of a rule with other settings is forgotten at the next look.
+    /// All that the rule remembers: zeros at the start. The next look forgets the history of other settings.
     std::vector<double>& history() { return history_; }
     /// After a load.
     void forget_wait() { wait_ = {}; }
-    /// After a thaw: as at the start.
+    /// After a thaw: returns to the initial state.
     void forget();
 
   protected:
-    /// `numbers`: of what it remembers.
+    /// `numbers`: how many numbers the rule remembers.
     FreezeRule(std::uint64_t kind, std::uint64_t window, std::uint64_t lr_warmup_steps, double band,
                std::size_t numbers);
 
-    /// Before anything else in a look: makes sure that the memory is this rule's own.
+    /// Called first in a look: makes sure that the memory is this rule's own.
     void recognise_memory();
     std::span<double> memory() { return std::span(history_).subspan(1); }
 
@@ -79,8 +79,8 @@ class FreezeRule {
     FreezeWait wait_;
 };
 
-/// config.freeze_step = ONEBIT_FREEZE_AUTO or ONEBIT_FREEZE_PAPER, by docs/OPTIMIZERS.md, "Freeze"; NULL for all
-/// others. `beta2`: the largest of what compresses. `num_quantities`: that it will see.
+/// The rule of config.freeze_step = ONEBIT_FREEZE_AUTO or ONEBIT_FREEZE_PAPER (docs/OPTIMIZERS.md, "Freeze"); NULL for
+/// others. `beta2`: the largest of tensors that compress. `num_quantities`: how many the rule will see.
 std::unique_ptr<FreezeRule> make_freeze_rule(const onebit_optimizer_config_t& config, double beta2,
                                              std::size_t num_groups, std::size_t num_quantities);
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A save in the program's memory: what a file has, without an agreement before it. What is the same on every rank names
-// the save, in the place of a file's random number.
+// A save in the program's memory: the contents of a file, without an agreement before it. A hash of the state that is
+// the same on every rank identifies the save, instead of a file's random number.
 
 #include <array>
 #include <memory>
@@ -39,8 +39,8 @@ Status FusedOptimizer::pack_state(void* buffer, std::uint64_t bytes) {
     return {};
 }
 
-/// One number for what all ranks have alike at this moment, of this training and no other: all of its numbers, and
-/// where its parameters are; of ranks that have gone their own ways, where they last met. Not 0.
+/// A hash of the state that all ranks share at this moment, and no other training has: all of its numbers, and its
+/// parameters. Where ranks make steps alone, the parameters are those where they last met. Not 0.
 std::uint64_t FusedOptimizer::common_hash(const SavedOptimizer& saved) const {
     std::uint64_t hash = saved.ranks;
     const auto add = [&hash](const void* data, std::size_t bytes) {
@@ -72,7 +72,7 @@ Status FusedOptimizer::unpack_state(const void* const* blobs, const std::uint64_
     return unpack(saved, expected);
 }
 
-/// Once all ranks know that their blobs are whole. Collective; blocks.
+/// Called once all ranks know that their blobs are whole. Collective; blocks.
 Status FusedOptimizer::unpack(SavedBlobs& saved, const ExpectedFile& expected) {
     Allreduce& first = *buckets_.front().allreduce;
     std::unique_ptr<BlockGather> heads;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// FusedOptimizer between its stages: when a warm-up ends, the change over to the compression stage, what of the frozen
-// variances is followed there, and the way back.
+// FusedOptimizer between its stages: the end of a warm-up, the change over to the compression stage, the following of
+// frozen variances there, and the return to the warm-up.
 
 #include <algorithm>
 #include <span>
@@ -18,7 +18,7 @@ namespace onebit {
 /// Whether the step just made was the warm-up's last.
 bool FusedOptimizer::warmup_ends() {
     if (!settings_.freezes() || frozen() || freeze_requested_) return false;
-    if (freeze_rule_ == nullptr) { // later than given only after a thaw, and where a load has brought more steps
+    if (freeze_rule_ == nullptr) { // later than configured only after a thaw, or a load of more steps
         const bool after_call = freezes_again_ != 0 && config().freeze_step == ONEBIT_FREEZE_NEVER;
         return steps_ >= std::max(after_call ? 0 : config().freeze_step, least_freeze_step_);
     }
@@ -31,7 +31,7 @@ bool FusedOptimizer::warmup_ends() {
     return ends;
 }
 
-/// What the rule sees of the step just made. Of a GPU's v it costs a copy to the host.
+/// Takes the quantities that the rule sees of the step just made. A GPU's v is copied to the host for this.
 void FusedOptimizer::look_at_norms() {
     rates_.clear();
     quantities_.clear();
@@ -55,7 +55,7 @@ void FusedOptimizer::add_variances(const Bucket& bucket) {
     });
 }
 
-/// That it is frozen, or what it waits for: a training that never compresses looks like any other.
+/// Logs the freeze, or what it waits for: a training that never compresses looks like any other.
 void FusedOptimizer::log_rule(bool ends) const {
     const auto steps = static_cast<unsigned long long>(steps_);
     if (ends) {
@@ -132,7 +132,7 @@ void FusedOptimizer::look_at_shared_scales() {
     shared_scales_->look_at(buckets_, [this](const Tensor& tensor) { return message_scale(tensor); });
 }
 
-/// What the coming steps will do wrong.
+/// Warns where the coming steps will be too large.
 void FusedOptimizer::log_freeze() const {
     constexpr double kTolerated = 10;
     if (shared_scales_ == nullptr || shared_scales_->step_ratio() < kTolerated) return;
@@ -182,7 +182,7 @@ Status FusedOptimizer::freeze() {
     return {};
 }
 
-/// With what is known now, for a caller to see; the next step changes over.
+/// Counts the masked elements now, for the caller to see. The next step changes over.
 void FusedOptimizer::request_freeze() {
     std::uint64_t masked = 0;
     for (const Bucket& bucket : buckets_) {
@@ -205,7 +205,7 @@ Status FusedOptimizer::measure_variances() {
     return follower_->measure(buckets_, [this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
-/// After a step that has measured variances. Collective where they have outgrown the freeze, and blocks.
+/// After a step that has measured variances. Where they have outgrown the frozen ones, collective; blocks.
 Status FusedOptimizer::follow_variances() {
     follower_->take(buckets_, steps_);
     const std::size_t tensor = follower_->most_grown();
@@ -218,9 +218,9 @@ Status FusedOptimizer::follow_variances() {
     return {};
 }
 
-/// Back to the warm-up, for a tensor's variance has outgrown what is frozen: v goes on from what it was, as it has been
-/// followed, until it is frozen anew. Errors of the exchange are dropped. A rank that has no memory for it keeps all in
-/// the compression stage.
+/// Back to the warm-up, because a tensor's variance has outgrown the frozen one: v goes on from the followed variance
+/// until v is frozen again. Errors of the exchange are dropped. If a rank has no memory for it, all ranks stay in the
+/// compression stage.
 Status FusedOptimizer::thaw() {
     std::vector<AlignedBuffer<float>> momenta;
     const Status own = catch_exceptions([&] { return prepare_thaw(&momenta); });

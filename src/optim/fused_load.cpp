@@ -13,7 +13,7 @@
 namespace onebit {
 namespace {
 
-/// Which save it is, and what it says of itself.
+/// A hash of the save's number and of its state's numbers.
 std::uint64_t hash_of(const LoadedOptimizer& loaded) {
     return hash_bytes(loaded.numbers.data(), loaded.numbers.size() * sizeof(std::uint64_t)) ^ loaded.mark.save;
 }
@@ -37,20 +37,20 @@ Status FusedOptimizer::load(const char* prefix) {
     return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
 }
 
-/// Once each rank has made ready what it loads: on all ranks or on none. Collective; blocks.
+/// Called once each rank has prepared its load: loads on all ranks or on none. Collective; blocks.
 Status FusedOptimizer::take_over(const Status& own, LoadedOptimizer& loaded, Room room) {
     Allreduce& first = *buckets_.front().allreduce;
     const Status agreed = first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks), hash_of(loaded),
                                           {"how many ranks the save is of", "which state was saved last (a hash)"});
     if (agreed.ok()) return restore(loaded, std::move(room));
-    for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
+    for (Bucket& bucket : buckets_) { // memory for sums that won't be needed
         if (bucket.compresses && frozen()) drop_sum(bucket);
     }
     return agreed;
 }
 
-/// What this optimizer's own file would be like, but that the history of norms may be that of another rule, and that
-/// variances may or may not have been followed.
+/// A file like this optimizer's own, except that the history of norms may be that of another rule, and variances may or
+/// may not have been followed.
 ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
     const std::size_t followed = follower_ != nullptr ? follower_->numbers().size() : 0;
@@ -68,7 +68,7 @@ ExpectedFile FusedOptimizer::expected_file() {
             seats_};
 }
 
-/// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
+/// Brings the loaded arrays to the buckets' memory, and allocates what the state needs besides.
 Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
     const auto place = [this](AlignedBuffer<float>& values) {
         if (&memory() == &host_memory()) return;
@@ -104,7 +104,7 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
     return {};
 }
 
-/// On the host nothing here needs memory: it can't fail any more.
+/// On the host nothing here needs memory: the load can't fail any more.
 Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
     (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
     if (freeze_rule_ != nullptr) freeze_rule_->forget_wait();

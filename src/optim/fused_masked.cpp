@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of the elements that a freeze has masked, for they had had no gradient (docs/OPTIMIZERS.md, "Mask"):
-// each rank adds their gradients up, and every so often those that have had one by now are admitted to the exchange.
+// The elements that a freeze has masked, because they had had no gradient (docs/OPTIMIZERS.md, "Mask"): each rank adds
+// their gradients up. At intervals, the elements that have had a gradient by then are admitted to the exchange.
 
 #include <algorithm>
 #include <functional>
@@ -15,14 +15,14 @@
 namespace onebit {
 namespace {
 
-/// A masked element, and what it begins with.
+/// A masked element, and its first values.
 struct Newcomer {
     std::size_t element = 0; ///< of the layout
     float precondition = 0;
     float m = 0;
 };
 
-/// Sets one of the values of some elements in a bucket's array.
+/// Writes one value of each newcomer to a bucket's array.
 void put(const Bucket& bucket, AlignedBuffer<float>& fused, std::span<const Newcomer> newcomers,
          float Newcomer::*value) {
     auto next = newcomers.begin();
@@ -36,11 +36,11 @@ void put(const Bucket& bucket, AlignedBuffer<float>& fused, std::span<const Newc
 
 } // namespace
 
-/// What admitting newcomers takes in a bucket.
+/// What a bucket needs to admit newcomers.
 struct FusedOptimizer::Admission {
-    bool has_newcomers = false; ///< or may have: some rank's gradients say so
+    bool has_newcomers = false; ///< or may have: some rank has gathered gradients
     std::vector<Newcomer> newcomers;
-    AlignedBuffer<float> momenta; ///< where these are the message
+    AlignedBuffer<float> momenta; ///< where momenta are the message
     Allreduce::Mask mask;
 };
 
@@ -56,7 +56,7 @@ void FusedOptimizer::gather_masked() {
     }
 }
 
-/// At the first measurement after every so many steps, counted from the freeze.
+/// True at the first measurement of each period; periods count from the freeze.
 bool FusedOptimizer::admits_now() const {
     if (std::ranges::all_of(buckets_, [](const Bucket& b) { return b.masked_gradients.size() == 0; })) return false;
     const std::uint64_t period = std::max<std::uint64_t>(steps_remembered(greatest_beta2_) / 4, 1);
@@ -64,7 +64,7 @@ bool FusedOptimizer::admits_now() const {
     return periods_before(t()) > periods_before(follower_->last_measured());
 }
 
-/// After a step. Where a rank has no memory for it, nobody is admitted this time. Collective; blocks.
+/// After a step. Where a rank has no memory for it, no element is admitted this time. Collective; blocks.
 Status FusedOptimizer::admit_newcomers() {
     Allreduce& first = *buckets_.front().allreduce;
     std::vector<Admission> admissions;
@@ -82,7 +82,7 @@ Status FusedOptimizer::admit_newcomers() {
     return found.ok() ? check_passes() : first.broken();
 }
 
-/// Those in which any rank has gathered something. With more than 64 buckets, the last of them count as one.
+/// Finds the buckets in which any rank has gathered something. The 64th bucket and all later ones count as one.
 Status FusedOptimizer::find_buckets_with_newcomers(std::vector<Admission>* admissions) {
     Told mine;
     const auto bit = [](std::size_t b) { return std::uint64_t{1} << std::min<std::size_t>(b, 63); };
@@ -108,7 +108,7 @@ Status FusedOptimizer::find_buckets_with_newcomers(std::vector<Admission>* admis
     return {};
 }
 
-/// All memory that depends on no gradient.
+/// Allocates all memory that depends on no gradient.
 Status FusedOptimizer::prepare_admission(std::vector<Admission>* admissions) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
@@ -128,7 +128,7 @@ Status FusedOptimizer::sum_masked(const std::vector<Admission>& admissions) {
     return finish_exchanges();
 }
 
-/// Each as Adam would have it after a first gradient that is the mean of all ranks' sums: v = (1 - beta2) g^2,
+/// Each newcomer begins as in Adam after a first gradient g, the mean of all ranks' sums: v = (1 - beta2) g^2,
 /// m = (1 - beta1) g. The same on every rank.
 Status FusedOptimizer::find_newcomers(std::vector<Admission>* admissions) {
     set_updates(exact_rounds_);
@@ -189,7 +189,7 @@ Status FusedOptimizer::admit(std::vector<Admission>& admissions) {
 
 // ------------------------------------------------------------------------------------------------------- save ----
 
-/// To the worker error, which is 0 there: both are what a rank has yet to deliver.
+/// Adds the sums to the worker error, which is 0 there: a rank must still deliver both.
 void FusedOptimizer::add_masked(const Bucket& bucket, float* values) const {
     if (bucket.masked_gradients.size() == 0) return;
     bucket.passes->read(bucket.masked_gradients, [&](std::size_t first, std::span<const float> part) {
@@ -197,7 +197,7 @@ void FusedOptimizer::add_masked(const Bucket& bucket, float* values) const {
     });
 }
 
-/// The way back, in the host's memory. None where nothing is masked, or nothing is gathered here.
+/// The inverse, in the host's memory. Empty where nothing is masked, or nothing is gathered here.
 AlignedBuffer<float> FusedOptimizer::take_masked(const std::uint32_t* mask, AlignedBuffer<float>* values) const {
     const std::span<const std::uint32_t> words(mask, ceil_divide(values->size(), kWordElements));
     AlignedBuffer<float> taken;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What FusedOptimizer keeps for one tensor, in the terms of Adam, whatever it is kept as: for a program to look at, and
-// to begin with what another optimizer has come to.
+// The state that FusedOptimizer keeps for one tensor, as Adam's m and v, in whatever form it is kept: a program can
+// read it, and can begin with the state of another optimizer.
 
 #include <algorithm>
 #include <array>
@@ -63,7 +63,7 @@ AdamUpdate FusedOptimizer::frozen_update(const Tensor& tensor) const {
     return update_of(group_of(tensor), config().bias_correction != 0, t(), exact_rounds_);
 }
 
-/// v, after the freeze that which a thaw would go on with.
+/// v; after the freeze, the v that a thaw would go on with.
 void FusedOptimizer::copy_variance(const Bucket& bucket, const Segment& whole, float* values) const {
     const bool is_frozen = bucket.compresses && frozen();
     const AlignedBuffer<float>& from = is_frozen ? bucket.precondition : bucket.v;
@@ -74,7 +74,7 @@ void FusedOptimizer::copy_variance(const Bucket& bucket, const Segment& whole, f
     for (std::size_t i = 0; i < whole.count; ++i) values[i] = thawed_variance(values[i], ratio, update);
 }
 
-/// m, from wherever it is and whatever its units.
+/// m, wherever it lies and whatever its units are.
 void FusedOptimizer::copy_momentum(const Bucket& bucket, const Segment& whole, float* values) const {
     if (bucket.m.size() > 0) {
         memory().copy(values, bucket.m.data() + whole.offset, whole.count * sizeof(float));
@@ -96,7 +96,7 @@ void FusedOptimizer::copy_momentum(const Bucket& bucket, const Segment& whole, f
     }
 }
 
-/// What the last message says of the elements [begin, begin + count) of the bucket.
+/// The elements [begin, begin + count) of the bucket in the last message.
 void FusedOptimizer::copy_message(const Bucket& bucket, std::size_t begin, std::size_t count, float* values) const {
     for (const Chunk& chunk : bucket.allreduce->delivery().chunks()) {
         const std::size_t first = std::max(begin, chunk.begin);
@@ -149,7 +149,7 @@ Status FusedOptimizer::set_state(std::size_t number, onebit_state_t which, const
     return {};
 }
 
-/// That a training can have come to it: a saved state is asked for the same.
+/// Checks that a training can have come to it, as for a saved state.
 Status FusedOptimizer::check_moment(const Bucket& bucket, const Tensor& tensor, bool first, const float* values) const {
     const std::uint64_t updates = may_freeze(bucket) ? exact_rounds_ : steps_;
     const double most = first ? greatest_mean(&onebit_param_group_t::beta1, steps_)
@@ -185,7 +185,7 @@ Status FusedOptimizer::set_steps(std::uint64_t steps) {
     return {};
 }
 
-/// What was set last counts, and when.
+/// Only the last value set at a place counts, and its step.
 void FusedOptimizer::note_set(std::size_t place, std::uint64_t what) {
     const std::array<std::uint64_t, 3> all = {place, what, steps_};
     const std::uint64_t before = std::exchange(set_hashes_[place], hash_bytes(all.data(), sizeof(all)));

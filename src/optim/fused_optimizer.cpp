@@ -16,8 +16,8 @@
 namespace onebit {
 namespace {
 
-/// The exchange of a bucket. The optimizer has agreed on all checks by the time it calls it.
-/// Lives no longer than the settings.
+/// The config of a bucket's exchange. The ranks have agreed on all checks before the optimizer runs the exchange.
+/// The config lives no longer than the settings.
 onebit_allreduce_config_t exchange_config(const Settings& settings, std::size_t count, onebit_algorithm_t algorithm) {
     const onebit_optimizer_config_t& config = settings.config;
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
@@ -99,7 +99,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
-/// Where all ranks stand: what their errors are of.
+/// Takes the seats of all ranks, which say what their errors are of.
 Status FusedOptimizer::take_seats(const NodeGroups& nodes) {
     const onebit_algorithm_t form = exchange_algorithm();
     seats_.resize(static_cast<std::size_t>(ranks_));
@@ -117,8 +117,8 @@ Status FusedOptimizer::take_seats(const NodeGroups& nodes) {
     return {};
 }
 
-/// All in one form, for a save is of one. Where some node has memory to share for one bucket but not for all, all are
-/// flat.
+/// All buckets get the same form, because a save has one form. Where a node has shared memory for some buckets only,
+/// all buckets are flat.
 Status FusedOptimizer::add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                                bool keep_results) {
     onebit_algorithm_t form = config().algorithm;
@@ -237,7 +237,7 @@ Status FusedOptimizer::check_usable() const {
     return norm_ == nullptr ? Status() : norm_->broken();
 }
 
-/// The same, and no exchange of the coming step is under way, nor has any been promised its settings.
+/// The same, and the coming step has not begun: no exchange is under way, and none relies on the present settings.
 Status FusedOptimizer::check_between_steps() const {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     ONEBIT_RETURN_IF_ERROR(check_not_started());
@@ -261,7 +261,7 @@ float FusedOptimizer::own_factor(const Tensor& tensor) const {
 }
 
 float FusedOptimizer::average_factor(const Bucket& bucket) const {
-    if (!needs_sum(bucket, frozen())) return 1; // it was encoded with all of it
+    if (!needs_sum(bucket, frozen())) return 1; // the encoded values contain the factor
     return static_cast<float>(factor_ * (1.0 / buckets_.front().allreduce->channel().size()));
 }
 

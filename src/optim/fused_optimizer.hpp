@@ -38,21 +38,22 @@ enum class Round {
 /// The frame that all kinds share; a kind fills in what it does with an exchanged bucket. One step:
 ///
 /// 1. Look at the gradients; those that are to be averaged exactly are gathered on the way.
-/// 2. Agree: nothing has changed so far, and nothing will on any rank if a rank has found something wrong.
+/// 2. Agree. Nothing has changed so far. If a rank has found something wrong, nothing changes on any rank.
 /// 3. Average exactly what this round averages exactly; find the gradients' factor: clipping, gradient scale.
 /// 4. If the freeze was decided on, change over.
 /// 5. Exchange the buckets that this round compresses.
-/// 6. Update every bucket: from exact sums, from what was exchanged, or locally.
-/// 7. See whether the warm-up ends; after the freeze, follow the variances, and see whether they have outgrown it.
+/// 6. Update every bucket: from exact sums, from exchanged values, or locally.
+/// 7. Check whether the warm-up ends. After the freeze: follow the variances; check if they outgrew the frozen ones.
 ///
-/// A step counts on all buckets or on none: up to 5 any rank may refuse it, and all know of it before 6. What changes
-/// before that, 4, follows from the state alone: the next step would change it in the same way, and finds it changed.
+/// A step counts on all buckets or on none: up to 5 any rank may refuse the step, and all ranks know of it before 6.
+/// Only 4 changes anything before 6. This change follows from the state alone: if the step is refused, the next step
+/// finds the change made.
 ///
 /// With buckets (config.bucket_size) most steps begin before step() is called: a bucket's exchange starts as soon as
-/// grad_ready has been called for all of its tensors. Such an early exchange is tentative: the agreement, 2, comes when
-/// all are under way, and what has been exchanged counts only then. On a GPU without buckets the ranks agree twice: on
-/// all but the gradients' values first, and on these once encoders have looked at them. fused_step.cpp has all three
-/// orders.
+/// grad_ready has been called for all of its tensors. Such an early exchange is tentative: the agreement (2) comes when
+/// all exchanges are under way, and their results count only after it. On a GPU without buckets the ranks agree twice:
+/// first on all but the gradients' values, then on these values, once encoders have looked at them. fused_step.cpp has
+/// all three orders.
 class FusedOptimizer : public Optimizer {
   public:
     ~FusedOptimizer() override;
@@ -101,60 +102,62 @@ class FusedOptimizer : public Optimizer {
 
     /// What the coming step does with the buckets that compress.
     virtual Round next_round() const { return frozen() || compresses_gradients() ? Round::kCompressed : Round::kExact; }
-    /// Whether some of those before the freeze are compressed.
+    /// Whether some rounds before the freeze are compressed.
     virtual bool compresses_in_warm_up() const { return false; }
-    /// Whether ranks go their own ways after it, from the parameters that the last round brought (bucket.anchor).
+    /// Whether each rank steps alone after the freeze, from the parameters after the last round (bucket.anchor).
     virtual bool drifts() const { return false; }
-    /// Whether it keeps a fresh variance then (bucket.v_fresh).
+    /// Whether the kind keeps a fresh variance after the freeze (bucket.v_fresh).
     virtual bool refreshes_variance() const { return false; }
-    /// Whether it asks for norms of tensors.
+    /// Whether the kind asks for norms of tensors.
     virtual bool needs_norms() const { return false; }
-    /// What the first step after the freeze does with them.
+    /// What the first step after the freeze does with the buckets that compress.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
-    /// What a bucket's compressed exchanges encode, where that isn't the gradients; made once, read in each, which
-    /// changes nothing. The bucket stays where it is.
+    /// The values that a bucket's compressed exchanges encode, where these aren't the gradients. The source is made
+    /// once, and read in each exchange. Reading changes nothing. The bucket stays at its address.
     virtual std::unique_ptr<ValueSource> make_source(Bucket& bucket) = 0;
     /// Whether before_exchange has something to do in the coming step.
     virtual bool must_prepare_exchange() const { return false; }
-    /// Before a compressed exchange that did not begin early. Collective; blocks.
+    /// Called before a compressed exchange that did not begin early. Collective; blocks.
     virtual Status before_exchange(Bucket&) { return {}; }
-    /// bucket.sum holds the gradients' sum over the ranks, or the exchange's last result their average; times
-    /// average_factor() it is what the formulas call the gradient.
+    /// bucket.sum holds the gradients' sum over the ranks, or the exchange's last result is their average. Either of
+    /// them, times average_factor(), is what the formulas call the gradient.
     virtual void update_exactly(Bucket& bucket) = 0;
-    /// The exchange's last result is what make_source's encoded, averaged.
+    /// The exchange's last result is the average of the values that make_source's sources encoded.
     virtual void update_compressed(Bucket& bucket) = 0;
-    /// From the rank's own gradients, times own_factor().
+    /// Updates from the rank's own gradients, times own_factor().
     virtual void update_locally(Bucket&) {}
     /// Allocates what freeze_bucket() needs. Called for all buckets before the first one freezes. Where it fails on
     /// some rank, drop_preparations() is called on all ranks, and the step is refused.
     virtual Status prepare_freeze(Bucket&) { return {}; }
     /// Frees what prepare_freeze() has allocated.
     virtual void drop_preparations(Bucket&) {}
-    /// Once, before the first step after the freeze, behind prepare_freeze(). v is masked where it is zero, and still
-    /// there.
+    /// Called once, after prepare_freeze() and before the first step after the freeze. v still exists; elements whose v
+    /// is zero are masked.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
     /// What a compressed momentum is multiplied by for its message, after the freeze.
     virtual float message_scale(const Tensor&) const { return 1; }
-    /// Before a bucket thaws, whose sum is there again: brings parameters and momenta of all ranks together where they
-    /// may differ. Collective; blocks.
+    /// Called before a bucket thaws, when its sum exists again. Makes parameters and momenta equal on all ranks where
+    /// they may differ. Collective; blocks.
     virtual Status meet(Bucket&) { return {}; }
-    /// Allocates what that needs.
+    /// Allocates what meet() needs.
     virtual Status prepare_meeting(Bucket&) { return {}; }
-    /// After all buckets have.
+    /// Called after all buckets have thawed.
     virtual void thawed() {}
-    /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
+    /// Called once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
-    /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
+    /// Called after a step, before t() moves on. Collective; blocks. before_exchange must make up for a failure here.
     virtual void finish_step(Round) {}
-    /// What a freeze waits for besides the variances of the bucket's tensors, after an exact step; always as many.
+    /// Adds what a freeze waits for besides the variances of the bucket's tensors, after an exact step. The number of
+    /// these quantities never changes.
     virtual void add_freeze_quantities(const Bucket&, std::vector<FreezeQuantity>*) const {}
     /// All numbers of the kind's own state, in a fixed order.
     virtual void visit_numbers(NumberVisitor&) {}
-    /// Whether a training can have come to the kind's own numbers: BAD_STATE with what can't be.
+    /// Checks that a training can have come to the kind's own numbers: BAD_STATE with a number that is impossible.
     virtual Status check_numbers() const { return {}; }
-    /// After a load.
+    /// Called after a load.
     virtual void loaded() {}
-    /// A moment was set, or what a denominator is made of besides; and the number of steps, which all averaged exactly.
+    /// moments_set: a moment was set, or another part of a denominator. steps_set: the number of steps was set, all of
+    /// which averaged exactly.
     virtual void moments_set() {}
     virtual void steps_set() {}
     /// Bytes of what the kind keeps besides the buckets.
@@ -173,12 +176,12 @@ class FusedOptimizer : public Optimizer {
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
     /// Works out this step's updates for a v that has been updated `v_updates` times.
     void set_updates(std::uint64_t v_updates);
-    /// How often a bucket's v has been updated, this step included, where every exact step does.
+    /// How often a bucket's v has been updated, this step included, where every exact step updates v.
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return may_freeze(bucket) ? exact_rounds_ + (frozen() ? 0 : 1) : t();
     }
-    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks, or an average that was
-    /// exchanged. Frozen variances are followed by the first.
+    /// own_factor: this step's factor of the rank's own gradients; it also follows frozen variances. average_factor:
+    /// this step's factor of the gradients' sum over the ranks, or of an average that was exchanged.
     float own_factor(const Tensor& tensor) const;
     float average_factor(const Bucket& bucket) const;
     std::uint64_t steps() const { return steps_; }
@@ -188,15 +191,15 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket>& buckets() { return buckets_; }
     bool exchanges_updates() const { return settings_.exchanges_updates(); }
     bool compresses_gradients() const { return settings_.compresses_gradients(); }
-    /// Whether the bucket's v is updated in exact rounds alone, and frozen once.
+    /// Whether the bucket's v is updated in exact rounds only, and frozen at some step.
     bool may_freeze(const Bucket& bucket) const { return bucket.compresses && settings_.freezes(); }
-    /// Whether what is frozen follows what is measured.
+    /// Whether frozen variances follow the measured ones.
     bool follows() const { return exchanges_updates() && settings_.measures_variances(); }
 
-    /// Where exact rounds add up: made before the first one, dropped after the last.
+    /// bucket.sum, in which exact rounds add up: made before the first exact round, dropped after the last.
     Status make_sum(Bucket& bucket) const;
     void drop_sum(Bucket& bucket) const;
-    /// Its memory, for what begins at the freeze; whatever lies in it. Before drop_sum().
+    /// Takes the sum's memory, with any values in it, for an array that begins at the freeze. Before drop_sum().
     AlignedBuffer<float> take_sum(Bucket& bucket) const;
     /// One step of dense Adam from the gradients' average, as update_exactly().
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
@@ -205,11 +208,11 @@ class FusedOptimizer : public Optimizer {
     Status mask_zero_variance(Bucket& bucket, const Status& prepared = {});
     /// Adds bucket.sum up over the ranks. Collective; blocks.
     Status sum_over_ranks(Bucket& bucket);
-    /// Turns a v in `precondition` that has been updated `v_updates` times into the preconditioner, 0 where it is if
-    /// that stops_masked.
+    /// Turns a v in `precondition` that has been updated `v_updates` times into the preconditioner. If `stops_masked`,
+    /// the preconditioner is 0 where v is 0.
     void invert_variance(Bucket& bucket, std::uint64_t v_updates, bool stops_masked = true);
-    /// Turns v into the preconditioner, 0 where v is if that stops_masked; brings m into units of the update where
-    /// updates are exchanged.
+    /// Turns v into the preconditioner. If `stops_masked`, the preconditioner is 0 where v is 0. Brings m into units of
+    /// the update where updates are exchanged.
     void freeze_variance(Bucket& bucket, bool stops_masked = true);
 
   private:
@@ -218,7 +221,7 @@ class FusedOptimizer : public Optimizer {
                                    bool keep_results);
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                        onebit_algorithm_t algorithm, const char* why, bool keep_results);
-    /// Of compressed exchanges; DENSE: there are none.
+    /// The algorithm of compressed exchanges. DENSE: there are none.
     onebit_algorithm_t exchange_algorithm() const;
     Status make_room();
     std::unique_ptr<ValueSource> gradients_of(Bucket& bucket) const;
@@ -250,7 +253,7 @@ class FusedOptimizer : public Optimizer {
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     const Patience& patience() const { return buckets_.front().allreduce->patience(); }
-    /// Of an optimizer that is frozen, or not. Where gradients are compressed their average is a message.
+    /// Whether a bucket needs a sum, before or after the freeze. The average of compressed gradients is a message.
     bool needs_sum(const Bucket& bucket, bool is_frozen) const {
         return !bucket.compresses || (!is_frozen && !compresses_gradients());
     }
@@ -260,7 +263,7 @@ class FusedOptimizer : public Optimizer {
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
     bool exchanges_go_on() const;
-    /// Settings that come now are the next step's.
+    /// Whether a step has begun: settings that come now apply to the step after it.
     bool has_begun() const { return begun_ || started_->under_way(); }
     Status step_unless(const Status& refusal);
     Status make_step_unless(const Status& refusal);
@@ -383,18 +386,18 @@ class FusedOptimizer : public Optimizer {
     std::unique_ptr<FreezeRule> freeze_rule_;     ///< where the warm-up ends by itself
     std::unique_ptr<VarianceFollower> follower_;  ///< where frozen variances are followed
     std::unique_ptr<SharedScales> shared_scales_; ///< where momenta are compressed
-    std::vector<FreezeQuantity> quantities_;      ///< that it sees
-    double greatest_beta2_ = 0;                   ///< of what compresses
-    std::vector<double> rates_;                   ///< by group, likewise
+    std::vector<FreezeQuantity> quantities_;      ///< that the freeze rule sees
+    double greatest_beta2_ = 0;                   ///< of tensors that compress
+    std::vector<double> rates_;                   ///< by group, that the freeze rule sees
     Log log_;                                     ///< for what is worth knowing
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients
     double coming_norm_ = 0;             ///< grad_norm_, once the step counts
     std::vector<bool> ready_;            ///< by tensor
-    std::vector<std::size_t> bucket_of_; ///< likewise
+    std::vector<std::size_t> bucket_of_; ///< by tensor
     bool begun_ = false;                 ///< a tensor is ready
-    Status exchange_failure_;            ///< what the first tentative exchange that failed said
+    Status exchange_failure_;            ///< status of the first tentative exchange that failed
     std::unique_ptr<StartedStep> started_;
 
     std::uint64_t steps_ = 0;
@@ -413,7 +416,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t bytes_sent_at_freeze_ = 0;
     double grad_norm_ = 0;
     std::vector<std::uint64_t> set_hashes_; ///< of the steps that were set, and of each tensor's m and v
-    std::uint64_t set_hash_ = 0;            ///< their sum, which ranks agree on: whatever the order they set them in
+    std::uint64_t set_hash_ = 0;            ///< their sum, which ranks compare: the order of setting doesn't matter
 };
 
 } // namespace onebit

@@ -48,7 +48,7 @@ SavedOptimizer FusedOptimizer::saved() {
     return saved;
 }
 
-/// The elements of `piece`, which is what this rank saves of the array, or any of one that isn't an error.
+/// The elements of `piece`: this rank's part of the array, or any part of an array that isn't an error.
 std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const {
     std::vector<float> values(piece.count);
     const auto copy = [&](const AlignedBuffer<float>& from) {

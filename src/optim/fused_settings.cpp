@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program may change of a FusedOptimizer between two steps: addresses, and settings. Settings that come while a
-// step has begun are the next one's, for its exchanges go by what they began with.
+// What a program may change of a FusedOptimizer between two steps: addresses and settings. Settings that come while a
+// step has begun apply to the next step: exchanges that have begun keep their settings.
 
 #include <algorithm>
 
@@ -61,7 +61,7 @@ Status FusedOptimizer::set_parameters(std::size_t number, float* parameters) {
 
 // --------------------------------------------------------------------------------------------------- settings ----
 
-/// What the next step that begins goes by, for a setter to change.
+/// The settings of the next step that begins, for a setter to change.
 FusedOptimizer::Coming& FusedOptimizer::coming() {
     if (has_coming_) return coming_;
     std::ranges::copy(settings_.groups, coming_.groups.begin());
@@ -70,7 +70,7 @@ FusedOptimizer::Coming& FusedOptimizer::coming() {
     return coming_;
 }
 
-/// After that: at once, or when the step that has begun has ended. Needs no memory.
+/// Applies coming(): at once, or when the step that has begun has ended. Needs no memory.
 Status FusedOptimizer::changed() {
     has_coming_ = true;
     if (!has_begun()) take_coming();
@@ -102,7 +102,7 @@ void FusedOptimizer::take_betas() {
     by_group_.largest_average = settings_.largest_average();
 }
 
-/// Of what compresses.
+/// Of tensors that compress.
 double FusedOptimizer::greatest_beta2(const std::vector<onebit_param_group_t>& groups) const {
     double greatest = 0;
     for (const Bucket& bucket : buckets_) {
@@ -167,14 +167,14 @@ Status FusedOptimizer::set_group(std::size_t number, const onebit_param_group_t*
     std::vector<onebit_param_group_t> groups = coming().groups;
     groups[number] = group;
     const double beta2 = greatest_beta2(groups);
-    if (freeze_rule_ != nullptr && beta2 != greatest_beta2(coming().groups)) { // how long it looks hangs on that
+    if (freeze_rule_ != nullptr && beta2 != greatest_beta2(coming().groups)) { // how long it looks depends on beta2
         coming().freeze_rule = make_freeze_rule(config(), beta2, groups.size(), quantities_.size());
     }
     coming().groups[number] = group;
     return changed();
 }
 
-/// What can't change any more, or never could.
+/// Checks the members that can't change any more, or never could.
 Status FusedOptimizer::check_stays(const onebit_param_group_t& before, const onebit_param_group_t& after) const {
     if (after.no_compress != before.no_compress) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,

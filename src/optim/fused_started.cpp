@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step of FusedOptimizer that nobody waits in: it is step(), on a fiber (core/fiber.hpp).
+// A step of FusedOptimizer that no caller waits in: it is step(), on a fiber (core/fiber.hpp).
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ Status FusedOptimizer::start() {
     ONEBIT_RETURN_IF_ERROR(check_not_started());
     ONEBIT_RETURN_IF_ERROR(settings_.backend->check_ready());
     started_->start();
-    // Work of a stream must be put there in the same order on every rank, whoever tests what.
+    // Work must go into a stream in the same order on every rank, whichever step a caller tests.
     if (buckets_.front().allreduce->channel().is_stream_ordered()) {
         started_->finish();
     } else {
@@ -44,12 +44,12 @@ Status FusedOptimizer::wait() {
     return started_->tell();
 }
 
-/// Nothing of it while the stream is captured.
+/// Moves nothing on while the stream is captured.
 Status FusedOptimizer::move_on(bool* done) {
     if (settings_.backend->check_ready().ok()) {
         bool moved = false;
         started_->move_on();
-        if (!started_->open()) (void)progress(&moved); // what breaks it the next call tells
+        if (!started_->open()) (void)progress(&moved); // the next call reports an error
     }
     *done = started_->open() ? !started_->under_way() : !exchanges_go_on();
     return {};
@@ -60,7 +60,7 @@ UnderWay FusedOptimizer::under_way() const {
     return begun_ && exchanges_go_on() ? UnderWay::kExchange : UnderWay::kNothing;
 }
 
-/// What is broken or aborted goes on no more, though it is in flight for ever.
+/// A broken or aborted exchange doesn't go on, though it stays in flight for ever.
 bool FusedOptimizer::exchanges_go_on() const {
     if (patience().aborted()) return false;
     return std::ranges::any_of(buckets_, [](const Bucket& bucket) {
@@ -68,7 +68,7 @@ bool FusedOptimizer::exchanges_go_on() const {
     });
 }
 
-/// What is lost is not waited for: all that still waits in it ends at once.
+/// Where the optimizer is broken or aborted, all that still waits in the step ends at once.
 Status FusedOptimizer::prepare_to_be_destroyed() {
     if (check_usable().ok() && !patience().aborted()) return check_between_steps();
     started_->finish();

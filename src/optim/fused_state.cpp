@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of FusedOptimizer and its kinds is saved: numbers, and arrays. Ranks share arrays that are the same on all of
-// them: each saves a piece. What is a rank's own it saves whole. fused_save.cpp and fused_load.cpp go by it.
+// The saved state of FusedOptimizer and its kinds: numbers and arrays. Of an array that is the same on all ranks, each
+// rank saves a piece. A rank saves its own arrays whole. fused_save.cpp and fused_load.cpp use this.
 
 #include <algorithm>
 
@@ -39,7 +39,7 @@ class NumberReader final : public NumberVisitor {
     std::uint64_t visit_count(std::uint64_t) override {
         const std::uint64_t count = next_ < numbers_.size() ? numbers_[next_] : 0;
         ++next_;
-        return std::min<std::uint64_t>(count, numbers_.size()); // an impossible one doesn't fit, and doesn't take long
+        return std::min<std::uint64_t>(count, numbers_.size()); // an impossible count doesn't fit, and ends soon
     }
     bool fits() const { return next_ == numbers_.size(); }
 
@@ -90,7 +90,7 @@ std::vector<std::uint64_t> FusedOptimizer::all_numbers() {
     return std::move(writer.numbers);
 }
 
-/// False if they aren't as many as there must be; then none has been set.
+/// False if their count is wrong; then none has been set.
 bool FusedOptimizer::set_all_numbers(const std::vector<std::uint64_t>& numbers) {
     NumberReader counter(numbers, true);
     visit_all_numbers(counter);
@@ -135,7 +135,7 @@ Identity FusedOptimizer::identity() const {
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
 }
 
-/// Which elements of an array of `count` elements, or of bits for them, a rank of so many saves.
+/// Which elements of an array of `count` elements, or of bits for them, rank `rank` of `ranks` saves.
 Chunk FusedOptimizer::part_of(ArrayName name, Ownership ownership, std::size_t count, std::uint32_t rank,
                               std::uint32_t ranks, const Seat& seat) {
     if (name == ArrayName::kShardError) return seat.shard(count);
@@ -143,7 +143,7 @@ Chunk FusedOptimizer::part_of(ArrayName name, Ownership ownership, std::size_t c
     return ownership == Ownership::kPieces ? partition(count, ranks)[rank] : Chunk{0, 0, count};
 }
 
-/// The arrays that a rank of so many saves; pieces first.
+/// The arrays that rank `rank` of `ranks` saves; pieces first.
 std::vector<ArrayRow> FusedOptimizer::rows_of(SavedStage stage, std::uint32_t rank, std::uint32_t ranks,
                                               const Seat& seat) const {
     std::vector<ArrayRow> rows;

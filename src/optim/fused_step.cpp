@@ -1,11 +1,13 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step of FusedOptimizer. There are three orders of its stages: agree first, then exchange in place; agree on all but
-// the values of gradients, exchange tentatively while encoders look at these, agree on what they have found, and then
-// let it count; or begin the exchanges early, tentatively, agree while they are under way, and then let them count.
-// Which one a step takes follows from the settings and the stage, so that all ranks take the same, whether or not they
-// have called grad_ready.
+// A step of FusedOptimizer. There are three orders of its stages:
+// - Agree first, then exchange in place.
+// - Agree on all but the values of gradients; exchange tentatively while encoders look at these values; agree on the
+//   encoders' findings; then let the exchanges count.
+// - Begin the exchanges early, tentatively; agree while they are under way; then let them count.
+// The order follows from the settings and the stage: all ranks take the same order, whether or not they have called
+// grad_ready.
 
 #include <algorithm>
 #include <cmath>
@@ -31,14 +33,14 @@ Status FusedOptimizer::step() {
     return step_unless({});
 }
 
-/// The step goes the way that it would go, to the agreement, for the others may have begun it.
+/// The step goes on as usual up to the agreement, because other ranks may have begun it.
 Status FusedOptimizer::cancel_step(const char* reason) {
     ONEBIT_RETURN_IF_ERROR(check_not_started());
     return step_unless(reason == nullptr ? Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled")
                                          : Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled: %s", reason));
 }
 
-/// `refusal`: this rank has said no before anything was looked at.
+/// `refusal`: this rank has refused the step before it looked at anything.
 Status FusedOptimizer::step_unless(const Status& refusal) {
     const Status made = make_step_unless(refusal);
     if (!begun_) take_coming(); // settings that came too late for it
@@ -49,8 +51,8 @@ Status FusedOptimizer::make_step_unless(const Status& refusal) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
     const Status ready = settings_.backend->check_ready();
-    // No word to the others where words go through the stream, too, or where they may have begun an exchange that they
-    // would wait in: they wait for this rank's step.
+    // This rank sends no word where words go through the stream, too, or where other ranks may have begun an exchange
+    // and would wait in it. The other ranks then wait for this rank's step.
     const bool alone = has_buckets() || buckets_.front().allreduce->channel().is_stream_ordered();
     if (!ready.ok() && alone) return ready;
     const Status& own = refusal.ok() ? ready : refusal;
@@ -64,7 +66,7 @@ Status FusedOptimizer::make_step_unless(const Status& refusal) {
         return status;
     });
     forget_exchanges();
-    if (threw) return break_all(exchanged); // before an agreement or after it: the others know nothing of it
+    if (threw) return break_all(exchanged); // before an agreement or after it: other ranks don't know of it
     if (exchanged.code() == ONEBIT_ERROR_CANCELLED) ++cancelled_;
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) {
         ++skipped_;
@@ -78,12 +80,12 @@ Status FusedOptimizer::make_step_unless(const Status& refusal) {
 Status FusedOptimizer::complete(Round round) {
     const bool measures = measures_now();
     const bool admits = measures && admits_now();
-    if (measures) { // before any parameter changes, for the ranks exchange something
+    if (measures) { // before any parameter changes, because the ranks exchange data
         const Status measured = catch_exceptions([&] { return measure_variances(); });
         if (!measured.ok()) return break_all(measured);
     }
     const Status counted = catch_exceptions([&] { return count(round); });
-    if (!counted.ok()) return break_all(counted); // in part, here; the others know nothing of it
+    if (!counted.ok()) return break_all(counted); // it counts in part here; other ranks don't know of the failure
     if (measures) { // the step has been made: if this breaks the optimizer, the next call says so
         const Status followed = catch_exceptions([&] {
             ONEBIT_RETURN_IF_ERROR(follow_variances());
@@ -94,13 +96,13 @@ Status FusedOptimizer::complete(Round round) {
     return {};
 }
 
-/// A training that compresses too early may end like that.
+/// A training that compresses too early may end with such an error.
 Status FusedOptimizer::after_freeze(const Status& nonfinite) const {
     return Status::error(nonfinite.code(), "%s (the variance has been frozen since step %llu)",
                          nonfinite.message().c_str(), static_cast<unsigned long long>(freeze_step_));
 }
 
-/// What was exchanged counts on every bucket: nothing of this can be refused any more.
+/// The exchanged values count on every bucket: no rank can refuse the step any more.
 Status FusedOptimizer::count(Round round) {
     grad_norm_ = coming_norm_;
     begin_updates(round);
@@ -146,8 +148,8 @@ Status FusedOptimizer::exchange(Round round) {
     return round == Round::kCompressed ? exchange_compressed() : Status();
 }
 
-/// With buckets as in an early step, for the order in which ranks are added makes a difference to the last bit; without
-/// in the quickest way, which may block.
+/// With buckets: as in an early step, because the order in which ranks are added changes the last bit. Without buckets:
+/// in the fastest way, which may block.
 Status FusedOptimizer::begin_sum(Bucket& bucket, AlignedBuffer<float>& values) {
     if (!has_buckets()) return bucket.allreduce->run_sum(values.data());
     bucket.allreduce->start_sum();
@@ -175,8 +177,8 @@ Status FusedOptimizer::exchange_compressed() {
     return {};
 }
 
-/// After an overflow, which all ranks have seen: if the message was the momentum, that begins at zero again. A rank
-/// that has no memory for it breaks the optimizer on all.
+/// After an overflow, which all ranks have seen: if the message was the momentum, the momentum begins at zero again. If
+/// a rank has no memory for it, the optimizer breaks on all ranks.
 Status FusedOptimizer::void_message(Bucket& bucket) {
     const Status made = catch_exceptions([&] {
         if (bucket.m.size() == 0) bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
@@ -199,14 +201,14 @@ Status FusedOptimizer::agree(Round round, const Status& own, const std::function
          "the learning rates, the gradient scale, another setting or a state that was set (their hash)"},
         meanwhile);
     if (!first.broken().ok()) return break_all(agreed);
-    if (has_buckets() && !first.agreed_on_word()) { // some may have begun exchanges that others never will
+    if (has_buckets() && !first.agreed_on_word()) { // some ranks may have begun exchanges that others never begin
         return break_all(Status::error(ONEBIT_ERROR_MISMATCH,
                                        "the ranks came to this step in different stages (was one of them frozen?)"));
     }
     return agreed;
 }
 
-/// What breaks one exchange breaks the optimizer, and no other is waited for any more.
+/// What breaks one exchange breaks the optimizer: no rank waits for any other exchange any more.
 Status FusedOptimizer::break_all(const Status& why) {
     for (Bucket& bucket : buckets_) {
         if (bucket.allreduce->broken().ok()) bucket.allreduce->break_off(why);
@@ -216,13 +218,13 @@ Status FusedOptimizer::break_all(const Status& why) {
     return why;
 }
 
-/// A pass that failed has left who knows what.
+/// A pass that failed has left undefined values.
 Status FusedOptimizer::check_passes() const {
     for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.passes->failure());
     return {};
 }
 
-/// Looks for missing and for bad or too large ones, of which the first is reported. Changes nothing but the sum.
+/// Looks for missing, bad or too large gradients, and reports the first. Changes nothing but the sum.
 void FusedOptimizer::look_at_gradients(Bucket& bucket, Passes::Look look) {
     bucket.found = check_has_gradients(bucket);
     bucket.looked = !bucket.found.ok();
@@ -255,8 +257,8 @@ Status FusedOptimizer::find_factor(Round round) {
 
 // --------------------------------------------------------------- begin to exchange, agree meanwhile, let it count ----
 
-/// Whether a compressed exchange may be one that is called off. Not where it must wait for all gradients (a clipped
-/// momentum) or for something that ranks do together first.
+/// Whether a compressed exchange may be tentative, that is, called off later. It may not where it must wait for all
+/// gradients (a clipped momentum) or for a preparation that the ranks make together.
 bool FusedOptimizer::may_be_tentative(Round round) const {
     return round == Round::kCompressed && norm_ == nullptr && !freeze_requested_ && !must_prepare_exchange();
 }
@@ -270,9 +272,9 @@ bool FusedOptimizer::encoders_look(Round round) const {
     return !has_buckets() && may_be_tentative(round) && std::ranges::all_of(buckets_, looks);
 }
 
-/// The first agreement doesn't wait for a GPU, which may still be busy with the backward pass, the second for what
-/// encoders have found, while messages travel. But where all of these go through the stream, it is behind the backward
-/// pass, and behind the messages, for the stream wants one order on all ranks.
+/// The first agreement doesn't wait for a GPU, which may still be busy with the backward pass. The second waits for the
+/// encoders' findings while messages travel. But where agreements and messages go through the stream, they come after
+/// the backward pass, and the second after the messages: the stream needs the same order on all ranks.
 Status FusedOptimizer::exchange_looking(Round round) {
     Status own;
     for (Bucket& bucket : buckets_) {
@@ -331,21 +333,21 @@ Status FusedOptimizer::exchange_early(Round round, const Status& refusal) {
     return conclude_tentative(round, refusal);
 }
 
-/// All is under way: whether it counts. `refusal`: what this rank says of it, whatever its gradients are.
+/// All exchanges are under way: decides whether they count. `refusal`: this rank's refusal, whatever its gradients are.
 Status FusedOptimizer::conclude_tentative(Round round, const Status& refusal) {
     Status own;
     ONEBIT_RETURN_IF_ERROR(find_in_gradients(&own));
     if (!refusal.ok()) own = refusal;
     const Status agreed = agree(round, own, [this](bool* moved) { return progress(moved); });
-    // What was begun is finished even where the step is refused: all ranks have begun the same.
+    // The exchanges are finished even where the step is refused: all ranks have begun the same exchanges.
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(agreed);
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
     return commit_exchanges(round);
 }
 
-/// Whatever the gradients are: whether the exchange will count is for the ranks to agree on. `unread`: why they can't
-/// be read; what lies in the messages is exchanged in their place, for nothing.
+/// Starts whatever the gradients are: the ranks agree later whether the exchange counts. `unread`: why the gradients
+/// can't be read; then the messages' old contents are exchanged, and won't count.
 void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unread) {
     const bool exact = averages_exactly(bucket, round);
     bucket.found = unread;
@@ -357,7 +359,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unre
     }
     factor_ = 1 / settings_.gradient_scale;
     if (exact) {
-        (void)begin_sum(bucket, bucket.sum); // nothing that can fail, with buckets
+        (void)begin_sum(bucket, bucket.sum); // can't fail with buckets
     } else if (!unread.ok()) {
         bucket.allreduce->start_tentative(steps_, nullptr);
     } else {
@@ -371,7 +373,7 @@ void FusedOptimizer::start_compressed(Bucket& bucket) {
     bucket.allreduce->start_tentative(steps_, bucket.source.get());
 }
 
-/// What is wrong with the gradients of any bucket, the first of them; the exchanges go on meanwhile. Fails where one is
+/// Finds the first error in the gradients of any bucket; the exchanges go on meanwhile. Fails where an exchange is
 /// broken.
 Status FusedOptimizer::find_in_gradients(Status* own) {
     const Status found = wait_until_done("a look at the gradients", patience(), [this](bool* done, bool* moved) {
@@ -389,8 +391,8 @@ Status FusedOptimizer::find_in_gradients(Status* own) {
     return {};
 }
 
-/// Moves every exchange on until it has to wait for a peer; *moved: some did not have to from the beginning. Fails
-/// where one is broken.
+/// Moves every exchange on until it has to wait for a peer. *moved: at least one made progress. Fails where an exchange
+/// is broken.
 Status FusedOptimizer::progress(bool* moved) {
     *moved = false;
     for (Bucket& bucket : buckets_) {
@@ -408,7 +410,7 @@ Status FusedOptimizer::progress(bool* moved) {
     return buckets_.front().allreduce->broken(); // if one is, all are
 }
 
-/// Waits until nothing is under way any more; fails only where that can't be.
+/// Waits until no exchange is under way any more; fails only where an exchange can't finish.
 Status FusedOptimizer::finish_exchanges() {
     const Status finished = wait_until_done("a step's exchange", patience(), [this](bool* done, bool* moved) {
         ONEBIT_RETURN_IF_ERROR(progress(moved));
@@ -418,13 +420,13 @@ Status FusedOptimizer::finish_exchanges() {
     return finished.ok() ? finished : break_all(buckets_.front().allreduce->abandon(finished));
 }
 
-/// Lets all that was exchanged count, or nothing of it where a message has overflowed, which all ranks have seen.
+/// Lets all exchanges count, or none where a message has overflowed, which all ranks have seen.
 Status FusedOptimizer::commit_exchanges(Round round) {
     for (Bucket& bucket : buckets_) {
         if (averages_exactly(bucket, round)) continue;
         if (exchange_failure_.ok()) {
             bucket.allreduce->commit();
-        } else if (!has_buckets()) { // as if it had overwritten them: what happens is the same wherever tensors lie
+        } else if (!has_buckets()) { // as after an exchange in place: the result is the same wherever tensors lie
             if (const Status reset = bucket.allreduce->reset(); !reset.ok()) return break_all(reset);
             ONEBIT_RETURN_IF_ERROR(void_message(bucket));
         }

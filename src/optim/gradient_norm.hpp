@@ -14,9 +14,9 @@
 
 namespace onebit {
 
-/// The L2 norm of the gradients' sum over the ranks, for clipping: exact where that sum is at hand, otherwise estimated
-/// from a sketch that is summed in its place (docs/OPTIMIZERS.md, "Clipping"). Either is the same on every rank and
-/// with any number of threads, for pieces of a fixed length are added in a fixed order, by the host wherever they lie.
+/// The L2 norm of the gradients' sum over the ranks, for clipping: exact where this sum exists, otherwise estimated
+/// from a sketch that is summed instead (docs/OPTIMIZERS.md, "Clipping"). Either is the same on every rank and with any
+/// number of threads: the host adds pieces of a fixed length in a fixed order, wherever the pieces lie.
 class GradientNorm {
   public:
     /// For layouts of at most `most_segments`. Collective; blocks.
@@ -29,8 +29,8 @@ class GradientNorm {
     void restart() { std::ranges::fill(total_->values(), 0.0F); }
     /// Adds a sketch of this rank's own gradients.
     void sketch(const Bucket& bucket);
-    /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks. Where it fails,
-    /// it always will from then on.
+    /// Estimates the sum of squares of the sum of all that the ranks have sketched. Collective; blocks. After a failure
+    /// every call fails.
     Status sum_squares_over_ranks(double* squares);
     void give_up(const Status& why) { total_->give_up(why); }
     const Status& broken() const { return total_->broken(); }

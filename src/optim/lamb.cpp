@@ -18,7 +18,7 @@ constexpr double kLeastCorrection = 0.5;
 constexpr double kMostCorrection = 4;
 constexpr double kCorrectionChange = 0.1; ///< from one step to the next
 
-// Bounds of the momentum scale k: a gradient as large as steps take, times k, leaves a message room for its errors.
+// Bounds of the momentum scale k: the largest gradient that steps take, times k, leaves a message room for its errors.
 constexpr double kLeastScale = 0x1p-40;
 constexpr double kMostScale = 0x1p40;
 
@@ -86,7 +86,7 @@ std::size_t Lamb::own_bytes() const {
 
 // ---------------------------------------------------------------------------------------------------- warm-up ----
 
-/// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
+/// Two passes: the first for m, v and the norms, which give the trust ratios; the second for the parameters.
 void Lamb::update_exactly(Bucket& bucket) {
     set_updates(variance_updates(bucket));
     bucket.passes->find_direction(average_factor(bucket), findings_);
@@ -99,7 +99,7 @@ void Lamb::update_exactly(Bucket& bucket) {
     bucket.passes->descend(step_of());
 }
 
-/// c of one tensor; `remember`: counts towards its running mean.
+/// c of one tensor; `remember`: c counts towards its running mean.
 double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) {
     double x = 0;
     double u = 0;
@@ -151,7 +151,7 @@ void Lamb::thawed() {
     for (Layer& layer : layers_) layer.trust = 1;
 }
 
-/// Scales the momenta, for one message to have them all; the fresh variance begins as v.
+/// Scales the momenta, so that one message can have them all. The fresh variance begins as v.
 void Lamb::begin_momenta(Bucket& bucket) {
     const Layout& layout = bucket.layout;
     bucket.passes->find_magnitudes(findings_);
@@ -183,7 +183,7 @@ std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
 void Lamb::update_compressed(Bucket& bucket) {
     set_updates(t()); // v_fresh has been updated in every step
     if (corrects()) bucket.passes->look_at_messages(unscale_of(), findings_);
-    bucket.m = {}; // from here on the messages are all there is
+    bucket.m = {}; // from here on m is only in the messages
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         Layer& layer = layers_[tensor.number];

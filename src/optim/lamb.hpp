@@ -12,10 +12,10 @@ namespace onebit {
 
 /// LAMB and 1-bit LAMB [1-bit LAMB, algorithm 1]: as Adam and 1-bit Adam, with a trust ratio for each tensor.
 ///
-/// In the compression stage what travels is one bit per element, as 1-bit Adam's: updates, and the trust ratios stay
-/// what they were; or as in the paper momenta: k m, of one magnitude in all tensors, and then the last two messages
-/// give the gradient that must have been, and it the fresh variance by which the frozen trust ratios are corrected.
-/// LAMB and 1-bit LAMB, likewise.
+/// In the compression stage messages have one bit per element, as 1-bit Adam's. Messages are updates, and the trust
+/// ratios stay the same; or, as in the paper, they are momenta k m, of one magnitude in all tensors. In the latter case
+/// the gradient follows from the last two messages, and updates the fresh variance, which corrects the frozen trust
+/// ratios. With a codec for gradients, LAMB averages its gradients by this codec, as Adam does.
 class Lamb final : public FusedOptimizer {
   public:
     static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
@@ -41,7 +41,7 @@ class Lamb final : public FusedOptimizer {
     float message_scale(const Tensor& tensor) const override {
         return static_cast<float>(layers_[tensor.number].momentum_scale);
     }
-    /// Whether frozen trust ratios are corrected, by what the last two messages tell of the variance.
+    /// Whether frozen trust ratios are corrected by the variance that follows from the last two messages.
     bool corrects() const { return config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB && !exchanges_updates(); }
     bool refreshes_variance() const override { return corrects(); }
     bool needs_norms() const override { return true; }
@@ -56,7 +56,7 @@ class Lamb final : public FusedOptimizer {
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember);
     void correct(Layer& layer, bool decays, std::span<const Segment> segments) const;
-    /// 1 / k: what a message's values are multiplied by to be m.
+    /// 1 / k: the factor that turns a message's values into m.
     Passes::FactorOf unscale_of() const {
         return [this](const Tensor& tensor) { return static_cast<float>(1 / layers_[tensor.number].momentum_scale); };
     }

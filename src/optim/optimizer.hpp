@@ -18,17 +18,17 @@ class Optimizer {
   public:
     virtual ~Optimizer() = default;
 
-    /// Whatever a thread calls here, it calls while it holds one of these.
+    /// A thread holds one of these during every other call here.
     virtual Entered enter() const = 0;
-    /// What ends its calls, with all else that its communicator has in flight.
+    /// The switch that ends its calls, and all else that its communicator has in flight.
     virtual const std::shared_ptr<AbortSwitch>& abort_switch() const = 0;
 
     virtual Status step() = 0;
     virtual Status start() = 0; // these three: of a step
     virtual Status test(bool* done) = 0;
     virtual Status wait() = 0;
-    /// As test, but how the step ended is still to be told by a test or a wait; or moves exchanges on that have begun
-    /// before a step. Always a success.
+    /// As test, but a later test or wait still tells how the step ended. Without a started step, moves on exchanges
+    /// that began before a step. Always a success.
     virtual Status move_on(bool* done) = 0;
     virtual UnderWay under_way() const = 0;
     virtual Status cancel_step(const char* reason) = 0;
@@ -52,7 +52,7 @@ class Optimizer {
     virtual Status get_state(std::size_t tensor, onebit_state_t which, float* values) const = 0;
     virtual Status set_state(std::size_t tensor, onebit_state_t which, const float* values) = 0;
     virtual Status set_steps(std::uint64_t steps) = 0;
-    /// BUSY while a step has begun and is not finished, unless it never will be; then it ends here.
+    /// BUSY while a step has begun and is not finished. A step that can never finish ends here.
     virtual Status prepare_to_be_destroyed() = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };

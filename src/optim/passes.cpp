@@ -20,7 +20,7 @@
 namespace onebit {
 namespace {
 
-/// From segment to segment, each with all the kernels of its pass while it is in the cache.
+/// Passes go from segment to segment; all kernels of a pass run on a segment while the segment is in the cache.
 class HostPasses final : public Passes {
   public:
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
@@ -77,14 +77,14 @@ class HostPasses final : public Passes {
         kernels_.weighted_momentum(gradients, factor, bucket_.precondition.data() + segment.offset, out, segment.count,
                                    keeping_nothing(betas(segment)));
     }
-    /// m by this rank's own gradients.
+    /// Updates m with this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
         alignas(64) float widened[kBlockElements];
         const float* const gradients = segment.read_gradients(numeric_, widened);
         onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, gradients, factor,
                               bucket_.m.data() + segment.offset);
     }
-    /// The parameters by m, in the units that are exchanged.
+    /// Updates the parameters by m, in the units that are exchanged.
     void move(const Segment& segment, const float* m, const AdamUpdate& how) const {
         if (settings_.exchange_updates) {
             kernels_.exchanged_update(m, segment.parameters(), segment.count, how);
@@ -103,7 +103,7 @@ class HostPasses final : public Passes {
         }
     }
 
-    /// Calls body(segment, gradients) for all segments, likewise: the sum's, or without a sum the last message's.
+    /// Calls body(segment, gradients) for all segments, likewise. Gradients: the sum, or without it the last message.
     template <typename Body>
     void for_each_average(const Body& body) const {
         if (bucket_.sum.size() > 0) {
@@ -191,13 +191,13 @@ void HostPasses::gather_masked(const FactorOf& factor) {
         alignas(64) float widened[kBlockElements];
         const float* const gradients = segment.read_gradients(numeric_, widened);
         const bool all_zero = numeric_.all_within(gradients, segment.count, 0);
-        if (all_zero) return; // as most are that have been masked
+        if (all_zero) return; // as most masked elements' are
         kernels_.gather_masked(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
                                bucket_.masked_gradients.data() + segment.offset, segment.count);
     });
 }
 
-/// Seldom enough for one element at a time.
+/// Rare enough for one element at a time.
 void HostPasses::thaw(const FactorOf& ratio) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const AdamUpdate how = update(segment);
@@ -215,7 +215,7 @@ void HostPasses::sum_squares(std::span<double> by_segment) {
     });
 }
 
-/// Adds up segments in one sketch; form(segment, gradients, scratch): where what counts of them lies.
+/// Adds up segments in one sketch; form(segment, gradients, scratch): the address of the values to add.
 template <typename Form>
 void HostPasses::sketch_segments(std::span<const Segment> segments, const Form& form, float* sketch) const {
     std::fill_n(sketch, kSketchBuckets, 0.0F);
@@ -280,7 +280,7 @@ void HostPasses::find_direction(float factor, std::span<Findings> findings) {
     });
 }
 
-/// Works the direction out once more, which is less than to write it and to read it.
+/// Computes the direction again, which costs less than to write and read it.
 void HostPasses::descend(const FactorOf& step) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float u[kBlockElements];

@@ -20,13 +20,13 @@ namespace onebit {
 
 struct Bucket;
 
-/// What the passes of a step go by, both by group.
+/// The settings of a step's passes; betas and updates by group.
 struct PassSettings {
     std::vector<AdamBetas> betas;
     std::vector<AdamUpdate> updates;
-    /// Once v is frozen, what is exchanged, and m, is in units of the update: it has been preconditioned.
+    /// Once v is frozen, exchanged values and m are in units of the update: they have been preconditioned.
     bool exchange_updates = false;
-    /// Where the gradients' averages are messages: what is beyond it counts as it.
+    /// Where the gradients' averages are messages: averages are clamped to this magnitude.
     float largest_average = 0;
 };
 
@@ -38,9 +38,9 @@ struct Findings {
     float least_ratio = 0;
 };
 
-/// What is done to the values of a bucket, where they lie, in whole passes over its layout. The algorithms, which know
-/// of no kind of memory, say what is to be done and in which order. A bucket's arrays (sum, m, v, ...) lie where its
-/// tensors do; what is called fused is such an array.
+/// Operations on the values of a bucket, in the memory where they lie, in whole passes over its layout. The algorithms
+/// call these operations, and don't know the kind of memory. A bucket's arrays (sum, m, v, ...) lie in the same memory
+/// as its tensors. A `fused` array is such an array.
 class Passes {
   public:
     using FactorOf = std::function<float(const Tensor&)>;
@@ -54,33 +54,33 @@ class Passes {
 
     enum class Look {
         kSearch,
-        kGather,        ///< leaves all in the sum, as floats, on the way
-        kWhileEncoding, ///< the exchange of the source does it, whose encoder looks
+        kGather,        ///< also writes all gradients to the sum, as floats
+        kWhileEncoding, ///< the source's encoder looks, during the exchange
     };
-    /// Looks for the first gradient that is a NaN, or larger than `limit` in magnitude, a finite one.
+    /// Looks for the first gradient that is a NaN, or larger in magnitude than `limit`, which is finite.
     virtual void look_at_gradients(Look look, float limit) = 0;
-    /// Whether it is known what that has found, and then that: NONFINITE. Until then to be called again; `wait`: as
-    /// long as it takes, but not for an exchange.
+    /// Whether the result of the look is known; `found` is then the result: success or NONFINITE. While the result is
+    /// unknown, call this again. `wait`: waits for the result, but not for an exchange.
     virtual bool has_looked(bool wait, Status* found) = 0;
     /// Whether the source's encoder looks at the gradients that it reads in the coming exchange.
     virtual bool encoder_looks() const { return false; }
-    /// Adam whole, the gradients being the sum times `factor`, or where there is no sum the last message times that.
+    /// A whole Adam update. The gradients are the sum, or where there is no sum the last message, times `factor`.
     virtual void adam(float factor) = 0;
-    /// Turns a variance in `precondition` into what multiplies a momentum.
+    /// Turns a variance in `precondition` into the factor of a momentum.
     virtual void invert_denominator() = 0;
     /// Brings m into units of the update.
     virtual void weigh_momenta() = 0;
     /// Adds the masked elements' gradients, times factor(tensor), to the bucket's.
     virtual void gather_masked(const FactorOf& factor) = 0;
-    /// The way back, where updates were exchanged: turns a preconditioner in `v` into the variance that it was made of
-    /// times ratio(tensor), and brings m into units of momentum.
+    /// The inverse, where updates were exchanged: turns a preconditioner in `v` back into the variance, multiplied by
+    /// ratio(tensor), and brings m into units of momentum.
     virtual void thaw(const FactorOf& ratio) = 0;
-    /// What 1-bit momenta are encoded from: beta1 m + (1 - beta1) factor(tensor) g, m being the last message, or the
-    /// bucket's as long as that is not empty; g weighted where updates are exchanged.
+    /// The source of 1-bit momenta: beta1 m + (1 - beta1) factor(tensor) g. m is the bucket's m, or the last message
+    /// once the bucket's m is empty. g is weighted where updates are exchanged.
     virtual std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) = 0;
-    /// Before an exchange of a source: what it can't do while it is read.
+    /// Called before an exchange of a source: does what the source can't do while it is read.
     virtual void prepare_source() {}
-    /// Once there is an m that momenta are to be formed of: room for that, if it takes any.
+    /// Called once momenta are to be formed from an m in memory: allocates what this needs, if anything.
     virtual void make_room_for_momenta() {}
     /// The frozen update by the last message.
     virtual void update_from_message() = 0;
@@ -97,51 +97,51 @@ class Passes {
     /// Sketches of these gradients times factor(tensor), weighted, kSketchBuckets for each of the layout's runs.
     virtual void sketch_weighted(const FactorOf& factor, std::span<float> sketches) = 0;
 
-    /// What went wrong in a pass, none of which can tell, if anything did. A GPU may fail.
+    /// An error of a pass, if there was one: passes return no status. A GPU may fail.
     virtual Status failure() const { return {}; }
 
     // ---- LAMB's; those with findings, one for each segment, wait ----
 
-    /// m and v, the gradients being what adam() takes for them, and the squares x and u of Adam's update by them.
+    /// Updates m and v from the same gradients as adam(). Finds the squares x (parameters) and u (Adam's update).
     virtual void find_direction(float factor, std::span<Findings> findings) = 0;
-    /// That update, tensors having steps of their own.
+    /// Makes that update, with a step size for each tensor.
     virtual void descend(const FactorOf& step) = 0;
-    /// The squares x of m.
+    /// Finds the squares x of m.
     virtual void find_magnitudes(std::span<Findings> findings) = 0;
-    /// v_fresh begins as v; m becomes what messages will have, scale(tensor) m.
+    /// v_fresh begins as v. m becomes scale(tensor) m, as messages will have it.
     virtual void begin_messages(const FactorOf& scale) = 0;
-    /// Brings v_fresh up to date with the gradient that the last two messages, times unscale(tensor), tell of; u, u0
-    /// and the least ratio. Before the last message was m, as long as that is not empty.
+    /// Updates v_fresh with the gradient that follows from the last two messages, times unscale(tensor). Finds u, u0
+    /// and the least ratio. As long as m is not empty, m takes the place of the message before the last.
     virtual void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) = 0;
-    /// The frozen update by the last message times unscale(tensor), or without that, tensors having steps of their own.
+    /// The frozen update by the last message, times unscale(tensor) if given, with a step size for each tensor.
     virtual void update_from_message(const FactorOf& unscale, const FactorOf& step) = 0;
 
     // ---- 0/1 Adam's ----
 
-    /// What its rounds are encoded from, and gradients that are compressed as such: factor(tensor) g, weighted where
-    /// updates are exchanged; once there is an anchor, how far from it step_alone(factor) would lead after those
-    /// before; in units of momentum unless updates are exchanged. Reading it changes nothing.
+    /// The source of 0/1 Adam's rounds, and of gradients that are compressed as such. Without an anchor: factor(tensor)
+    /// g, weighted where updates are exchanged. With an anchor: the parameters' distance from it if step_alone(factor)
+    /// were called now, in units of momentum unless updates are exchanged. Reading the source changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
-    /// m by the last message, the gradients' average or what weighted ones come to, and Adam's update by it with v as
-    /// it is.
+    /// Updates m with the last message, the average of gradients, or of weighted gradients, which is unweighed. Makes
+    /// Adam's update by m; v stays the same.
     virtual void take_average() = 0;
-    /// m by this rank's own gradients times factor(tensor), and the frozen update by it, without weight decay.
+    /// Updates m with this rank's own gradients times factor(tensor). Makes the frozen update by m, no weight decay.
     virtual void step_alone(const FactorOf& factor) = 0;
-    /// Its m alone.
+    /// Only the update of m in step_alone().
     virtual void move_momenta(const FactorOf& factor) = 0;
-    /// Parameters and anchor to where the ranks meet, as the last message has it; where to_momentum(tensor) isn't 0, m
-    /// is that message times it.
+    /// Moves parameters and anchor to where the ranks meet, by the last message. Where to_momentum(tensor) isn't 0, m
+    /// becomes the last message times to_momentum(tensor).
     virtual void rejoin(const FactorOf& to_momentum, const FactorOf& decay) = 0;
 
     // ---- what is done rarely, and waits ----
 
     /// Shows the host a fused array, part by part in order. A GPU's is copied for that.
     virtual void read(const AlignedBuffer<float>& fused, const Reader& body) const = 0;
-    /// And lets it change the array.
+    /// Shows the host a fused array likewise, and lets the host change it.
     virtual void edit(AlignedBuffer<float>& fused, const Editor& body) = 0;
     /// Decodes what the last message says of one of the exchange's chunks, into the host's memory.
     virtual void copy_last_result(const Chunk& chunk, float* values) const = 0;
-    /// Sets the parameters, and the copies of them, from the host's memory; all, fused.
+    /// Sets all parameters, and the copies of them, from a fused array in the host's memory.
     virtual void set_parameters(const float* fused) = 0;
     /// Copies the parameters to a fused array.
     virtual void copy_parameters(AlignedBuffer<float>& fused) const = 0;
@@ -152,21 +152,21 @@ class Passes {
     virtual std::size_t bytes() const { return 0; }
 };
 
-/// Floats of the sketches of so many segments.
+/// The number of floats in the sketches of `segments` segments.
 constexpr std::size_t sketch_floats(std::size_t segments) {
     return ceil_divide(segments, kSketchSegments) * kSketchBuckets;
 }
-/// What a segment's elements are hashed with.
+/// The seed that a segment's elements are hashed with.
 std::uint64_t sketch_seed(const Segment& segment);
 
-/// What a pass says of a gradient that isn't finite, or beyond the limit.
+/// A pass's error for a gradient that isn't finite, or is beyond the limit.
 Status nonfinite_gradient(const Segment& segment, std::size_t index, float value, float limit);
 
-/// The passes over a bucket in the host's memory. All that is given here outlives them, and stays in its place.
+/// The passes over a bucket in the host's memory. All arguments must outlive the passes and stay in their place.
 std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,
                                          unsigned threads);
 
-/// What of a GPU's passes is going to be asked for.
+/// Which optional passes of a GPU will be called.
 struct CudaNeeds {
     bool clipping = false;
     bool measuring = false;         ///< of frozen variances
@@ -175,8 +175,8 @@ struct CudaNeeds {
     bool missing_gradients = false; ///< which are zeros
 };
 
-/// The same in a GPU's, with its work in `stream`, a cudaStream_t: cuda/cuda_passes.cpp, or where there is no CUDA,
-/// cuda/no_cuda.cpp. May throw, as its memory does.
+/// The same in a GPU's memory, with the work in `stream`, a cudaStream_t. Defined in cuda/cuda_passes.cpp, or where
+/// there is no CUDA, in cuda/no_cuda.cpp. May throw, as the GPU's memory does.
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
                                          const CudaNeeds& needs);
 

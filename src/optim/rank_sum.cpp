@@ -46,7 +46,7 @@ Status RankSum::add_up() {
 
 Status RankSum::run() {
     const Status added = catch_exceptions([&] { return add_up(); });
-    if (!added.ok()) broken_ = give_up_on(*channel_, added); // or a stream would wait for the others for ever
+    if (!added.ok()) broken_ = give_up_on(*channel_, added); // or a stream would wait for other ranks for ever
     return broken_;
 }
 

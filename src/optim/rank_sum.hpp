@@ -14,8 +14,8 @@
 
 namespace onebit {
 
-/// A few numbers that a step adds up over the ranks: in the host's memory wherever the gradients lie, in the order of
-/// ranks, so the same on every rank.
+/// A few numbers that a step adds up over the ranks. They are in the host's memory wherever the gradients lie. The
+/// order of the ranks is the order of addition, so the sums are the same on every rank.
 class RankSum {
   public:
     /// `what`: the sum's name in messages; a literal. Collective; blocks.
@@ -25,11 +25,11 @@ class RankSum {
     RankSum(const RankSum&) = delete;
     RankSum& operator=(const RankSum&) = delete;
 
-    /// This rank's own, and after run() the sums.
+    /// This rank's own numbers, and after run() the sums.
     std::span<float> values() { return {values_.data(), values_.size()}; }
-    /// Collective; blocks. Where it fails, it always will from then on.
+    /// Collective; blocks. After a failure every call fails.
     Status run();
-    /// Another exchange has broken what this is part of: no rank waits for this sum any more.
+    /// Another exchange has broken the optimizer: no rank waits for this sum any more.
     void give_up(const Status& why);
     const Status& broken() const { return broken_; }
     std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }

@@ -12,7 +12,7 @@
 namespace onebit {
 namespace {
 
-/// Bytes in memory. Of a head alone, which another rank has told, `size` is still that of the whole.
+/// Bytes in memory. Where they are only a head that another rank has told, `size` is still that of the whole blob.
 class BytesInMemory final : public SavedBytes {
   public:
     BytesInMemory(std::string name, std::span<const std::byte> bytes, std::uint64_t size)
@@ -30,7 +30,7 @@ class BytesInMemory final : public SavedBytes {
     std::uint64_t size_;
 };
 
-/// The first of the numbers, all of which have been looked at by their checksum.
+/// Reads the first of the numbers, whose checksum has been checked.
 Status read_steps(const SavedPart& part, std::uint64_t* steps) {
     std::vector<std::byte> room;
     std::span<const std::byte> bytes;
@@ -92,7 +92,7 @@ Status SavedBlobs::add(SavedPart part) {
     return {};
 }
 
-/// With the first one's.
+/// Compares with the first blob.
 Status SavedBlobs::compare(const SavedPart& part) const {
     const char* const name = part.bytes->name().c_str();
     const auto ranks = static_cast<int>(part.header.head.ranks);

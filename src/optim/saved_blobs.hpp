@@ -13,28 +13,28 @@
 
 namespace onebit {
 
-/// The blobs that one rank has of a save: the bytes of a file each, in the program's memory. Of a save of the same
-/// number of ranks it has its own at least, and the ranks tell each other their heads. Of a save of another number it
-/// has all.
+/// The blobs that one rank has of a save. Each has the bytes of a file, in the program's memory. If the number of ranks
+/// is the same as in the save, a rank has at least its own blob, and the ranks tell each other the blobs' heads.
+/// Otherwise a rank has all blobs.
 class SavedBlobs {
   public:
-    /// Makes sure that the blobs are whole and of one save, and that those are there that this rank needs. Copies
-    /// nothing; they must stay. INVALID_ARGUMENT, BAD_STATE, MISMATCH with the number of a blob.
+    /// Makes sure that the blobs are whole and of one save, and that all blobs that this rank needs are there. Copies
+    /// nothing; the blobs must stay. INVALID_ARGUMENT, BAD_STATE, MISMATCH with the number of a blob.
     Status open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs,
                 const ExpectedFile& expected);
 
     int saved_ranks() const { return saved_ranks_; }
-    /// One number for the save and for all that the sizes of heads follow from.
+    /// A hash of the save and of all that the sizes of heads depend on.
     std::uint64_t identity_hash() const;
-    /// After which the state was saved.
+    /// The number of steps after which the state was saved.
     std::uint64_t steps() const { return steps_; }
 
-    /// Whether the ranks must tell each other their heads: those of the same sizes on every rank.
+    /// Whether the ranks must tell each other their heads; the sizes of heads are the same on every rank.
     bool needs_heads() const { return same_seats_ && saved_ranks_ > 1; }
     std::vector<std::size_t> head_sizes(const ExpectedFile& expected) const;
     Status copy_own_head(std::span<std::byte> head) const;
 
-    /// Puts this rank's arrays together. head_of(rank): what that rank has told, if heads are needed.
+    /// Puts this rank's arrays together. head_of(rank): the head that the rank told, if heads are needed.
     using HeadOf = std::function<std::span<const std::byte>(std::size_t rank)>;
     Status assemble(const ExpectedFile& expected, const HeadOf& head_of, LoadedOptimizer* loaded) const;
 

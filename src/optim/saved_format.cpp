@@ -29,7 +29,7 @@ SaveHead wanted_head(std::uint32_t rank, std::uint32_t ranks) {
     return {kMagic, kVersion, rank, ranks, 0, 0};
 }
 
-/// Whether what has this header may be loaded into the optimizer, before anything of its size is allocated.
+/// Whether a save with this header may be loaded into the optimizer; called before memory of its size is allocated.
 Status check_header(const SavedHeader& header, const ExpectedFile& expected) {
     const auto differs = [](const char* what, std::uint64_t saved, std::uint64_t own) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %s %llu, this one %llu", what,
@@ -68,7 +68,7 @@ Status read_header(SavedPart* part) {
     return {};
 }
 
-/// Once the header is read.
+/// Called once the header is read.
 Status check_part(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected, SavedPart* part) {
     const SavedHeader& header = part->header;
     const std::string& name = part->bytes->name();
@@ -92,7 +92,7 @@ Status check_part(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& e
     return {};
 }
 
-/// All bytes, or those of the head, if their checksums are right.
+/// Reads all bytes, or those of the head, if their checksums are right.
 Status read_checked(const SavedPart& part, bool own_arrays, std::vector<std::byte>* room,
                     std::span<const std::byte>* all) {
     const SavedHeader& header = part.header;
@@ -109,14 +109,14 @@ Status read_checked(const SavedPart& part, bool own_arrays, std::vector<std::byt
     return {};
 }
 
-/// One of `of`, counted from 0.
+/// One of `of` owners, counted from 0.
 struct Owner {
     std::uint32_t number;
     std::uint32_t of;
 };
 
-/// Old and new owners of an error as equal parts of one line: the share of the new one that the old one covers. In
-/// units of 1 / (now.of * old.of), so that no rounding gives a neighbour a share.
+/// Old owners of an error are equal parts of a line, and so are new owners: the share of the new part that the old part
+/// covers. In units of 1 / (now.of * old.of), so that no rounding gives a neighbour a share.
 double spread(const Owner& old, const Owner& now) {
     const std::uint64_t begin = std::max(std::uint64_t{now.number} * old.of, std::uint64_t{old.number} * now.of);
     const std::uint64_t end =
@@ -124,7 +124,7 @@ double spread(const Owner& old, const Owner& now) {
     return end > begin ? static_cast<double>(end - begin) / old.of : 0;
 }
 
-/// Among those who have an error of the same shard.
+/// The owner among the ranks with an error of the same shard.
 Owner among_nodes(const Seat& seat, std::uint32_t ranks) {
     return {seat.node, ranks / seat.places};
 }
@@ -256,7 +256,7 @@ void Assembly::add(const SavedOptimizer& saved) {
     }
 }
 
-/// What is one array for all, or a rank's own again, or the mean of all ranks' own.
+/// An array that is one for all ranks, or a rank's own again, or the mean of all ranks' own.
 void Assembly::add_own(const SavedOptimizer& saved, const SavedArray& array) {
     const bool as_many = saved.ranks == static_cast<std::uint32_t>(expected_.ranks);
     const bool is_own = as_many && saved.rank == static_cast<std::uint32_t>(expected_.rank);
@@ -267,7 +267,7 @@ void Assembly::add_own(const SavedOptimizer& saved, const SavedArray& array) {
     }
 }
 
-/// An error that others go on with, its mean over its owners staying what it is: the ranks, or on two levels the nodes.
+/// An error that other owners go on with. Its mean over its owners, ranks or on two levels nodes, stays the same.
 void Assembly::add_error(const SavedOptimizer& saved, const SavedArray& array) {
     const bool of_shard = array.row.name == ArrayName::kShardError;
     const Owner old = of_shard ? among_nodes(saved.seat, saved.ranks) : Owner{saved.rank, saved.ranks};

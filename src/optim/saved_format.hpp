@@ -33,7 +33,7 @@ struct SavedHeader {
 };
 static_assert(sizeof(SavedHeader) == 104);
 
-/// Bytes of a saved optimizer, and of its head, with these arrays.
+/// The sizes of a saved optimizer with these arrays, and of its head, in bytes.
 struct SavedSizes {
     std::uint64_t head = sizeof(SavedHeader);
     std::uint64_t all = 0;
@@ -45,10 +45,10 @@ struct SavedSizes {
 class SavedBytes {
   public:
     virtual ~SavedBytes() = default;
-    /// What messages call them.
+    /// Their name in messages.
     virtual const std::string& name() const = 0;
     virtual std::uint64_t size() const = 0;
-    /// The first of them, `most`, or as many as there are: where they lie, or in `room`.
+    /// The first `most` bytes, or all if there are fewer: in place, or in `room`.
     virtual Status read(std::size_t most, std::vector<std::byte>* room, std::span<const std::byte>* bytes) const = 0;
 };
 
@@ -56,20 +56,20 @@ class SavedBytes {
 struct SavedPart {
     std::unique_ptr<SavedBytes> bytes;
     SavedHeader header{};
-    Seat seat;                  ///< that the header says
-    std::vector<ArrayRow> rows; ///< that it must have
+    Seat seat;                  ///< from the header
+    std::vector<ArrayRow> rows; ///< that the part must have
 };
 
 /// BAD_STATE with the bytes' name.
 Status bad_saved(const std::string& name, const char* what);
 
-/// Reads the header, and makes sure that there are as many bytes as there must be. Allocates nothing of their size.
-/// `part->bytes` is set already. Of that rank and number of ranks.
+/// Reads the header, and makes sure that the number of bytes is right. Allocates nothing of this size. `part->bytes` is
+/// set already. The header must be of this rank and number of ranks.
 Status open_saved(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected, SavedPart* part);
-/// Of whatever rank the header says.
+/// The header may be of any rank.
 Status open_saved(const ExpectedFile& expected, SavedPart* part);
 
-/// Makes sure that the checksums of all that was opened are right.
+/// Makes sure that the checksums of all opened bytes are right.
 Status check_checksums(const SavedPart& part);
 
 /// Reads the rest, and checks its checksums; the rank's own arrays only if they are wanted.
@@ -78,13 +78,13 @@ Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved)
 /// Puts the whole arrays of one rank together from the parts of a save, one after the other.
 class Assembly {
   public:
-    /// For the rank that `expected`, which outlives it, is of. `same_seats`: as many ranks saved, each in the seat that
-    /// it has now; then a rank's own arrays are its own again, to the bit.
+    /// For the rank of `expected`, which must outlive it. `same_seats`: the same number of ranks saved, each in its
+    /// present seat; then each rank gets its own arrays back, to the bit.
     Assembly(const ExpectedFile& expected, bool same_seats) : expected_(expected), same_seats_(same_seats) {}
 
-    /// BAD_STATE where the part contradicts the first one, which says what `loaded` has of the training.
+    /// BAD_STATE where the part contradicts the first part. `loaded` gets identity and numbers from the first part.
     Status add(const SavedPart& part, bool own_arrays, LoadedOptimizer* loaded);
-    /// The pieces of all ranks make a whole: each part has what its rank must have.
+    /// The pieces of all ranks make whole arrays: each part has all that its rank must have.
     void finish(LoadedOptimizer* loaded);
 
   private:

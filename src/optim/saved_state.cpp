@@ -38,7 +38,7 @@ Status open_file(const std::string& name, int rank, int ranks, const ExpectedFil
     return open_saved(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(ranks), expected, part);
 }
 
-/// Whether rank 0 of so many has a file in one of its places.
+/// Whether rank 0 of `ranks` has a file in one of its places.
 bool has_file(const std::string& prefix, int ranks) {
     for (std::size_t p = 0; p < kPlaces; ++p) {
         if (file_exists(saved_file_name(prefix, 0, ranks, p))) return true;
@@ -76,8 +76,8 @@ Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
     return {};
 }
 
-/// Which saves all ranks' files are of, and from that which is to be loaded; and the seats of the ranks that saved it.
-/// A rank whose file is of none in either place has the flaw of the first.
+/// Finds which saves all ranks' files are of, the save to load, and the seats of the ranks that saved it. For a rank
+/// without a usable file in either place, the flaw is that of the first place.
 Status choose_save(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded,
                    std::vector<Seat>* seats) {
     const int ranks = loaded->saved_ranks;
@@ -99,7 +99,7 @@ Status choose_save(const std::string& prefix, const ExpectedFile& expected, Load
         }
         const SaveMark& first = loaded->places[0][0];
         const bool same = std::ranges::all_of(loaded->places, [&](const Places& other) { return other[0] == first; });
-        if (same && first.save != 0) break; // as nearly always: the other places are of no interest
+        if (same && first.save != 0) break; // the usual case: the other places don't matter
     }
     for (const Status& flaw : flaws) ONEBIT_RETURN_IF_ERROR(flaw);
     const std::optional<SaveMark> newest = newest_complete(loaded->places);

@@ -19,7 +19,7 @@
 namespace onebit {
 namespace {
 
-// What 0 stands for, and the most steps.
+// The values that 0 stands for, and the most steps.
 constexpr std::uint64_t kFreezeWindow = 256;
 constexpr double kFreezeBand = 0.9;
 constexpr std::uint64_t kMostFreezeWindow = 1000000;
@@ -32,7 +32,7 @@ Status out_of_range(const std::string& member, double value, const char* range) 
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %g is not %s", member.c_str(), value, range);
 }
 
-// As the floats they are used as; written so that a NaN fails too.
+// Checks values as the floats they are used as; written so that a NaN fails too.
 bool at_least_zero(double value) {
     return value >= 0 && std::isfinite(static_cast<float>(value));
 }
@@ -66,7 +66,7 @@ Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_p
     return {};
 }
 
-/// What there is on GPUs so far.
+/// Checks for what GPUs support so far.
 Status check_memory(const Settings& settings, const Transport& transport) {
     const onebit_optimizer_config_t& config = settings.config;
     if (config.memory != ONEBIT_MEMORY_HOST && config.memory != ONEBIT_MEMORY_CUDA) {
@@ -93,7 +93,7 @@ Status check_memory(const Settings& settings, const Transport& transport) {
     return {};
 }
 
-/// What is followed after a freeze.
+/// Checks the settings of what is followed after a freeze.
 Status check_following(const onebit_optimizer_config_t& config) {
     const bool asked = config.follow_interval != 0 && config.follow_interval != ONEBIT_FOLLOW_NEVER;
     if (asked && !freezes(config.kind)) {
@@ -115,7 +115,7 @@ Status check_algorithm(const Settings& settings) {
                          "with ONEBIT_CODEC_SIGN average exactly");
 }
 
-/// Of the caller's config. What an error is of is then one shard, as on two levels.
+/// Takes the levels of the caller's config. An error is then of one shard, as on two levels.
 Status take_levels(const onebit_optimizer_config_t& config, Settings* settings) {
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     exchange.algorithm = config.algorithm;
@@ -181,7 +181,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     return {};
 }
 
-/// One number for the shapes of all tensors, in order.
+/// A hash of the shapes of all tensors, in order.
 std::uint64_t shape_hash(const std::vector<Tensor>& tensors) {
     std::vector<std::uint64_t> shape;
     for (const Tensor& tensor : tensors) {
@@ -194,8 +194,8 @@ double correction(bool wanted, double beta, std::uint64_t updates) {
     return wanted && updates > 0 ? 1 / (1 - std::pow(beta, static_cast<double>(updates))) : 1;
 }
 
-/// v is a mean of squares of the ranks' mean, each rounded on the way: a 256th is left for the many roundings of a sum
-/// over ranks, and for those of v, a 2^-24th of it in each step, as many as 1 / (1 - beta2) steps add up.
+/// v is a mean of squares of the ranks' mean, with roundings on the way. A 256th is left for the roundings of a sum
+/// over ranks. Room is also left for the roundings of v, a 2^-24th of v in each of 1 / (1 - beta2) steps.
 double largest_root(const std::vector<onebit_param_group_t>& groups) {
     double share = 1;
     for (const onebit_param_group_t& group : groups) {
@@ -232,7 +232,7 @@ Status check_group(const std::string& owner, const onebit_param_group_t& group) 
 }
 
 Status check_gradient_scale(double scale, int ranks) {
-    // As the float it is used as, and what sums over the ranks are multiplied by too.
+    // Checked as the float it is used as; the factor of sums over the ranks likewise.
     const double factor = 1 / scale / ranks;
     if (scale > 0 && std::isnormal(static_cast<float>(scale)) && std::isnormal(static_cast<float>(1 / scale)) &&
         std::isnormal(static_cast<float>(factor))) {

@@ -24,7 +24,7 @@ inline bool freezes(onebit_optimizer_kind_t kind) {
 
 /// What a caller's config says, checked; at least one group.
 struct Settings {
-    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< but for its groups
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< except its groups
     std::vector<onebit_param_group_t> groups;
     std::vector<onebit_level_t> levels;
     double gradient_scale = 1;
@@ -44,20 +44,20 @@ struct Settings {
         return freezes() && config.follow_interval != ONEBIT_FOLLOW_NEVER &&
                (exchanges_updates() || config.kind != ONEBIT_OPTIMIZER_ONEBIT_LAMB);
     }
-    /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
-    /// that squares, variances and the ranks' sum are float32s.
+    /// The largest gradient that a step takes from each of `ranks` ranks, before the division by the gradient scale:
+    /// squares, variances and the ranks' sum must be float32s.
     float largest_gradient(int ranks) const;
-    /// The largest average of gradients that a step forms v of, whatever error feedback has added to it.
+    /// The largest average of gradients from which a step forms v, including what error feedback has added to it.
     float largest_average() const;
-    /// One number for what may change from step to step and must be the same on every rank.
+    /// A hash of all that may change from step to step and must be the same on every rank.
     std::uint64_t hash() const;
 };
 
 AdamBetas betas_of(const onebit_param_group_t& group);
-/// The largest g / D that a rank's g can have had in the warm-up's last step: alone it has made v (1 - beta2)
+/// The largest g / D that a rank's g can have had in the warm-up's last step: when g alone has made v, v is (1 - beta2)
 /// (g / ranks)^2.
 float most_weighted(const onebit_param_group_t& group, int ranks);
-/// In a step in which m has been updated `m_updates` times and v `v_updates` times.
+/// The update in a step in which m has been updated `m_updates` times and v `v_updates` times.
 AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
                      std::uint64_t v_updates);
 

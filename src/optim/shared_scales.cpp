@@ -48,7 +48,7 @@ void SharedScales::find(const Bucket& bucket, const Passes::FactorOf& message_sc
         const double scale = message_scale(*bucket.layout.segments()[i].tensor);
         Found& found = found_[i];
         for (const float p : precondition) {
-            if (is_masked(element++) || p <= 0) continue; // 0: what a file may say
+            if (is_masked(element++) || p <= 0) continue; // 0: a file may have it
             const double magnitude = scale / double{p};   // a momentum is about as large as its gradients: as D
             found.squares += magnitude * magnitude;
             found.least = found.count == 0 ? magnitude : std::min(found.least, magnitude);
@@ -57,7 +57,7 @@ void SharedScales::find(const Bucket& bucket, const Passes::FactorOf& message_sc
     });
 }
 
-/// What these elements' one scale, their root mean square, makes of the least of them.
+/// Compares these elements' shared scale, their root mean square, with the least of them.
 void SharedScales::compare(std::span<const Segment> sharing) {
     double squares = 0;
     std::size_t count = 0;

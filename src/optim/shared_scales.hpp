@@ -14,25 +14,25 @@
 
 namespace onebit {
 
-/// Where momenta are compressed: how far one scale takes those of its elements whose D is far below the others'
-/// (docs/OPTIMIZERS.md, "Small variances"). Known once D is frozen, before any such step is made.
+/// Where momenta are compressed: how far a shared scale moves elements whose D is far below the D of other elements
+/// (docs/OPTIMIZERS.md, "Small variances"). Known once D is frozen, before any compressed step.
 class SharedScales {
   public:
-    /// Of the buckets that compress. `memory`: where their masks lie.
+    /// For the buckets that compress. `memory`: where their masks lie.
     SharedScales(const std::vector<Bucket>& buckets, onebit_group_t group, Memory& memory);
 
-    /// Looks at the frozen preconditioners, message_scale(tensor) being what a momentum is multiplied by for its
-    /// message. Copies a GPU's. On the host it needs no memory.
+    /// Looks at the frozen preconditioners. message_scale(tensor): the factor of a momentum for its message. Copies the
+    /// preconditioners from a GPU. On the host it needs no memory.
     void look_at(const std::vector<Bucket>& buckets, const Passes::FactorOf& message_scale);
 
-    /// How many times as far an element goes as with a scale of its own: the largest of all, at least 1.
+    /// An element's step with the shared scale over its step with its own scale: the largest ratio, at least 1.
     double step_ratio() const { return step_ratio_; }
-    /// The number of that element's tensor.
+    /// The number of the tensor of the element with this ratio.
     std::size_t tensor() const { return tensor_; }
     std::size_t bytes() const { return found_.size() * sizeof(Found) + mask_.bytes(); }
 
   private:
-    /// Of what a message's magnitudes are in the mean, in a segment's elements that aren't masked.
+    /// Of a message's mean magnitudes, over a segment's elements that aren't masked.
     struct Found {
         double squares = 0;
         double least = 0;

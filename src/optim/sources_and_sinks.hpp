@@ -38,7 +38,7 @@ class SegmentSource final : public ValueSource {
     Body body_;
 };
 
-/// m by a segment's gradients times `factor`; weighted where updates are exchanged, which need the preconditioner.
+/// Updates m with a segment's gradients times `factor`, weighted by the preconditioner where updates are exchanged.
 inline void move_momentum(const Segment& segment, const OptimKernels& kernels, const PassSettings& settings,
                           const AlignedBuffer<float>& precondition, const float* gradients, float factor, float* m) {
     const AdamBetas& betas = settings.betas[segment.tensor->group];
@@ -49,16 +49,17 @@ inline void move_momentum(const Segment& segment, const OptimKernels& kernels, c
     }
 }
 
-/// What a momentum is made of, where it lies in memory.
+/// The arrays that a momentum is made of.
 struct MomentumArrays {
-    const AlignedBuffer<float>& m; ///< empty while it is the message
+    const AlignedBuffer<float>& m; ///< empty while m is the message
     const AlignedBuffer<float>& precondition;
 };
 
 /// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g, g weighted where updates are exchanged. m is
-/// what the last message said, so that a block within one tensor whose gradients are floats is left to the encoder, in
-/// one go, if that `takes_blends`; others, and all where m lies in memory, are put together segment by segment.
-/// factor(tensor), and read_message(block, m), which gives the same m. Ranks that encode as one share their gradients.
+/// the last message. Then the encoder, if it `takes_blends`, forms a block within one tensor whose gradients are
+/// floats, in one pass. Other blocks, and all blocks where m lies in memory, are formed segment by segment.
+/// factor(tensor) is the factor; read_message(block, m) gives the same m. Ranks that encode as one share their
+/// gradients.
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
@@ -145,7 +146,7 @@ class MomentumSource final : public ValueSource {
     ReadMessage read_message_;
 };
 
-/// Takes decoded values: body(segment, values); tile by tile, so that the segments may be parts of the layout's.
+/// Takes decoded values tile by tile: body(segment, values). A segment may be a part of one of the layout's segments.
 template <typename Body>
 class SegmentSink final : public ValueSink {
   public:

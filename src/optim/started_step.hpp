@@ -11,8 +11,8 @@
 
 namespace onebit {
 
-/// A step that goes on a slice at a time. It is the step that a caller waits for, on a fiber: what waits for peers in
-/// it, and what has done a slice of work, goes back to the call that moves it on.
+/// A step that runs a slice at a time. It is the same step as one that a caller waits for, but on a fiber: at a wait
+/// for peers, and after a slice of work, the fiber returns to the call that moves it on.
 class StartedStep {
   public:
     /// What makes a step, unless this rank refuses it for a reason.
@@ -25,7 +25,7 @@ class StartedStep {
     /// It has been started and has not ended.
     bool under_way() const { return fiber_ != nullptr && fiber_->running(); }
 
-    /// Nothing of it is done yet; but where there is no memory for the fiber, it is refused, and has ended.
+    /// Does no work of the step yet. Where there is no memory for the fiber, the step is refused, and has ended.
     void start() {
         open_ = true;
         const Status ready = catch_exceptions([this] {
@@ -45,7 +45,7 @@ class StartedStep {
     void finish() {
         if (under_way()) fiber_->finish();
     }
-    /// How it ended.
+    /// How the step ended.
     Status tell() {
         open_ = false;
         return std::exchange(end_, Status());

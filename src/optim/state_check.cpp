@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a training can have come to a state that is to be loaded. Checksums tell of accidents; whoever writes a file
-// makes them right. What passes here can be trained on: no interval is 0, no stage contradicts the steps, no moment is
-// negative or not finite.
+// Whether a training can have come to a state that is to be loaded. Checksums detect accidents only: the writer of a
+// file makes them right. A state that passes here can be trained on: no interval is 0, no stage contradicts the steps,
+// no moment is negative or not finite.
 
 #include <algorithm>
 #include <array>
@@ -47,7 +47,7 @@ bool is_square(ArrayName name) {
     return name == ArrayName::kVariance || name == ArrayName::kPrecondition || name == ArrayName::kFreshVariance;
 }
 
-/// Elements of the last word that there are not.
+/// Checks that the last word has no bits for elements that don't exist.
 Status check_mask(std::uint32_t bucket, std::size_t count, const AlignedBuffer<float>& words) {
     if (count % kWordElements == 0) return {};
     std::uint32_t last = 0;
@@ -80,7 +80,7 @@ Status check_state(bool possible, const char* what, double number) {
     return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: %s %g", what, number);
 }
 
-/// The loaded arrays of one bucket; what a bucket doesn't have is 0.
+/// The loaded arrays of one bucket; an array that a bucket doesn't have reads as 0.
 class FusedOptimizer::BucketArrays {
   public:
     BucketArrays(const LoadedOptimizer& loaded, std::uint32_t bucket) {
@@ -92,7 +92,7 @@ class FusedOptimizer::BucketArrays {
     double at(ArrayName name, std::size_t i) const {
         return has(name) ? arrays_[static_cast<std::size_t>(name)][i] : 0;
     }
-    /// What the mask leaves out sends nothing; where there is none yet, it will leave out what has no variance.
+    /// Masked elements send nothing. A mask that isn't there yet will mask the elements without a variance.
     bool takes_part(std::size_t i) const {
         if (!has(ArrayName::kMask)) return at(ArrayName::kVariance, i) > 0;
         std::uint32_t word = 0;
@@ -104,7 +104,8 @@ class FusedOptimizer::BucketArrays {
     std::array<const float*, kArrayNames> arrays_{};
 };
 
-/// Makes sure that all of the state is there, and can be. The numbers are tried on: checks are of what they are for.
+/// Makes sure that the state is complete and possible. Sets the loaded numbers for the checks, then puts this
+/// optimizer's own numbers back.
 Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
     struct PutBack { // NOLINT(cppcoreguidelines-special-member-functions): it isn't copied
         FusedOptimizer& optimizer;
@@ -160,7 +161,7 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     return check_numbers();
 }
 
-/// All values, once each array is known to have its length.
+/// Checks all values; each array is known to have its length.
 Status FusedOptimizer::check_arrays(const LoadedOptimizer& loaded) const {
     for (const auto& [key, values] : loaded.arrays) {
         const auto& [name, bucket] = key;
@@ -173,7 +174,7 @@ Status FusedOptimizer::check_arrays(const LoadedOptimizer& loaded) const {
     return {};
 }
 
-/// The greatest mean of floats over so many updates, that is, before it is corrected for its bias.
+/// The greatest mean of floats over `updates` updates, before the mean is corrected for its bias.
 double FusedOptimizer::greatest_mean(double onebit_param_group_t::*beta, std::uint64_t updates) const {
     double share = 1;
     for (const onebit_param_group_t& group : settings_.groups) {
@@ -183,9 +184,9 @@ double FusedOptimizer::greatest_mean(double onebit_param_group_t::*beta, std::ui
     return share * double{std::numeric_limits<float>::max()};
 }
 
-/// That moments are what means of gradients can be, and preconditioners no 0 but where elements are masked: then all
-/// that steps make of these values is finite. (0/1 Adam's momentum is bounded by what floats have, once the ranks have
-/// met.)
+/// Checks that moments are possible means of gradients, and that preconditioners are 0 only where elements are masked.
+/// Then all results of steps from these values are finite. (0/1 Adam's momentum is bounded by the range of floats, once
+/// the ranks have met.)
 Status FusedOptimizer::check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const {
     const double most_m = greatest_mean(&onebit_param_group_t::beta1, steps_);
     const double most_v =

@@ -48,7 +48,7 @@ Status check_tensor(const Tensor& tensor, std::size_t num_groups, std::size_t el
 
 } // namespace
 
-/// No two extents may share a byte: a tensor registered twice, a view of another.
+/// No two extents may share a byte: no tensor may be registered twice, or be a view of another.
 Status check_disjoint(const std::vector<Tensor>& tensors) {
     std::vector<Extent> extents;
     for (const Tensor& tensor : tensors) {

@@ -19,7 +19,7 @@ namespace onebit {
 
 class MemoryBackend;
 
-/// Segments that share a sketch before all are added up: half a million elements to 4 KiB.
+/// Segments that share a sketch before all sketches are added up: half a million elements in 4 KiB.
 inline constexpr std::size_t kSketchSegments = 128;
 
 /// A caller's tensor.
@@ -47,17 +47,17 @@ struct Tensor {
 Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,
                     std::vector<Tensor>* made);
 
-/// INVALID_ARGUMENT where anything that the tensors name overlaps.
+/// INVALID_ARGUMENT where memory that the tensors name overlaps.
 Status check_disjoint(const std::vector<Tensor>& tensors);
 
-/// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is.
+/// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is aligned.
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);
 
-/// INVALID_ARGUMENT unless the pointer, or each that the tensor has, is to memory of this kind. NULL is.
+/// INVALID_ARGUMENT unless the pointer, or each pointer of the tensor, is NULL or points to memory of this kind.
 Status check_place(const Tensor& tensor, const char* member, const void* pointer, const MemoryBackend& backend);
 Status check_place(const Tensor& tensor, const MemoryBackend& backend);
 
-/// What one block holds of one tensor.
+/// The part of one tensor in one block.
 struct Segment {
     const Tensor* tensor = nullptr;
     std::size_t index = 0;  ///< among the layout's segments
@@ -78,14 +78,14 @@ struct Segment {
     void write_copy(const NumericKernels& kernels) const { tensor->write_copy(begin, count, kernels); }
 };
 
-/// Some tensors, one behind the other: what is one buffer to an exchange. Cut into the exchange's chunks and blocks,
-/// and these where a tensor ends: into segments. All of an optimizer's passes go from segment to segment.
+/// Some tensors, one after the other: one buffer for an exchange. It is cut into the exchange's chunks and blocks, and
+/// blocks are cut at the ends of tensors into segments. All of an optimizer's passes go from segment to segment.
 class Layout {
   public:
     Layout() = default;
-    /// The tensors must outlive it, in their places. Before anything but them and the count is asked for, it is cut.
+    /// The tensors must outlive it, in their places. Before cut() only tensors() and count() may be called.
     explicit Layout(std::vector<const Tensor*> tensors);
-    /// Once. The chunks lie one behind the other.
+    /// Called once. The chunks lie one after the other.
     void cut(std::span<const Chunk> chunks);
 
     std::size_t count() const { return count_; }
@@ -98,18 +98,18 @@ class Layout {
         const std::size_t number = number_of(block);
         return segments().subspan(first_segment_[number], first_segment_[number + 1] - first_segment_[number]);
     }
-    /// A block among all of the layout's, and by that number: its first segment, and one past the last block's last.
+    /// A block's number in the layout. first_segments() has a block's first segment by this number, and one past all.
     std::size_t number_of(const Block& block) const { return first_block_[block.chunk.index] + block.index; }
     std::span<const std::size_t> first_segments() const { return first_segment_; }
-    /// Those of tensors()[i].
+    /// The segments of tensors()[i].
     std::span<const Segment> segments_of_tensor(std::size_t i) const {
         return segments().subspan(tensor_segment_[i], tensor_segment_[i + 1] - tensor_segment_[i]);
     }
-    /// Runs of segments, each of one tensor and at most kSketchSegments long: the first segment of each, and one past
-    /// the last one's last.
+    /// Runs of segments, each of one tensor and at most kSketchSegments long: the first segment of each run, and one
+    /// past the last segment.
     std::span<const std::size_t> runs() const { return runs_; }
 
-    /// All of it: longer than any block.
+    /// The whole tensor as one segment, longer than any block.
     Segment whole_tensor(std::size_t i) const {
         const Segment& first = segments_[tensor_segment_[i]];
         return {first.tensor, first.index, 0, first.offset, first.tensor->count};

@@ -11,8 +11,8 @@
 namespace onebit {
 namespace {
 
-/// The most floats of a tensor's sketch on the wire: a mean square comes out within 12.5 % (one standard deviation), of
-/// which the running mean leaves a sixth.
+/// The most floats of a tensor's sketch on the wire. The error of a mean square is then 12.5 % (one standard
+/// deviation); the running mean leaves a sixth of this error.
 constexpr std::size_t kMostFloats = 128;
 
 /// A smaller share of the variance in D is rounding.
@@ -20,7 +20,7 @@ constexpr double kLeastShare = 0x1p-10;
 /// Bounds of a ratio.
 constexpr double kMostRatio = 0x1p100;
 
-/// By multiplications alone: the same whatever a machine's library makes of pow().
+/// By multiplications only: the result doesn't depend on a machine's pow().
 double power(double base, std::uint64_t exponent) {
     double result = 1;
     for (; exponent > 0; exponent /= 2, base *= base) {
@@ -95,7 +95,7 @@ void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
             Followed& its = followed_[bucket.layout.tensors()[i]->number];
             for (const float p : precondition) {
                 const double share = 1 - its.eps * double{p};
-                if (p <= 0 || share < kLeastShare) continue; // masked, or eps is all there is of D
+                if (p <= 0 || share < kLeastShare) continue; // masked, or D is only eps
                 its.shares += share;
                 its.squares += share * share;
             }
@@ -150,7 +150,7 @@ void VarianceFollower::take(const std::vector<Bucket>& buckets, std::uint64_t st
     last_step() = static_cast<double>(step);
 }
 
-/// Those of a bucket's tensors, one behind the other; returns what is left of the sums.
+/// Adds the sketches of a bucket's tensors, one after the other. Returns the rest of the sums.
 std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, const Passes::FactorOf& factor,
                                                 std::span<float> sums) {
     const std::span<const std::size_t> runs = bucket.layout.runs();
@@ -167,8 +167,8 @@ std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, const Pass
     return sums;
 }
 
-/// `squares`: the sum of (g/D)^2 over the tensor, D as it is followed; `steps` after the last one. A single measurement
-/// doubles a ratio at most, but where it comes back to what was frozen it counts at once.
+/// `squares`: the sum of (g/D)^2 over the tensor, with the followed D. `steps`: since the last measurement. A single
+/// measurement doubles a ratio at most; but a return to the frozen variance counts at once.
 void VarianceFollower::take(std::size_t tensor, double squares, std::uint64_t steps) {
     const Followed& its = followed_[tensor];
     if (!(its.squares > 0) || !std::isfinite(squares)) return; // eps is all of D, or the sketch has overflowed

@@ -16,47 +16,47 @@
 
 namespace onebit {
 
-/// Follows variances that a freeze has stopped, tensor by tensor (docs/OPTIMIZERS.md, "After the freeze"). Every so
-/// many steps it estimates the mean of (g/D)^2 over a tensor, g being the gradients' average, from a sketch: by that
-/// factor the variance has changed. The same on every rank, wherever the tensors lie. Where momenta are exchanged the
-/// change is known, and nothing follows from it.
+/// Follows variances that a freeze has stopped, tensor by tensor (docs/OPTIMIZERS.md, "After the freeze"). At intervals
+/// it estimates the mean of (g/D)^2 over a tensor from a sketch, where g is the gradients' average. The variance has
+/// changed by this factor. The estimate is the same on every rank, wherever the tensors lie. Where momenta are
+/// exchanged, the change is measured but not applied.
 class VarianceFollower {
   public:
-    /// Of all compressed tensors. Collective; blocks.
+    /// For all compressed tensors. Collective; blocks.
     static Status create(Communicator& communicator, const Settings& settings, std::size_t num_tensors,
                          const std::vector<Bucket>& buckets, std::unique_ptr<VarianceFollower>* follower);
 
-    /// The groups' eps and beta2, which may change until a freeze.
+    /// Takes the groups' eps and beta2, which may change until a freeze.
     void take_groups(const std::vector<onebit_param_group_t>& groups, const std::vector<Bucket>& buckets);
     /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
-    /// After a load, `steps` being made: forgets what it knows of preconditioners.
+    /// After a load of a state of `steps` steps: forgets what it knows of preconditioners.
     void loaded(bool frozen, std::uint64_t steps);
     /// At a freeze after `step`: nothing has changed yet.
     void restart(std::uint64_t step);
 
     /// The step of the last measurement, or of the freeze.
     std::uint64_t last_measured() const { return static_cast<std::uint64_t>(last_step()); }
-    /// Every interval. Where factors are large, more often: a gradient that comes back must not take many such steps.
+    /// True once per interval; more often where factors are large: gradients that return must not make many such steps.
     bool measures_in(std::uint64_t step) const;
-    /// In such a step, once its gradients are known to count: factor(tensor) is what it multiplies them by. Changes
-    /// nothing yet. Collective; blocks.
+    /// Called in such a step, once its gradients are known to count; factor(tensor) is the step's factor of them.
+    /// Changes nothing yet. Collective; blocks.
     Status measure(const std::vector<Bucket>& buckets, const Passes::FactorOf& factor);
     /// After that step: takes over what was measured.
     void take(const std::vector<Bucket>& buckets, std::uint64_t step);
 
-    /// What gradients that are divided by the frozen D are multiplied by, for D to follow its variance.
+    /// The factor of gradients that are divided by the frozen D. It makes D follow its variance.
     double factor(std::size_t tensor) const { return adapts_ ? 1 / followed_[tensor].stretch : 1; }
-    /// What the tensor's variance is now, over what it was at the freeze.
+    /// The tensor's variance now over its variance at the freeze.
     double ratio(std::size_t tensor) const { return ratio_at(tensor) > 0 ? ratio_at(tensor) : 1; }
-    /// What this has made of D^2.
+    /// The followed D^2 over the frozen D^2.
     double growth(std::size_t tensor) const { return followed_[tensor].stretch * followed_[tensor].stretch; }
     /// The tensor of the largest growth.
     std::size_t most_grown() const;
 
-    /// What is saved: the step of the last measurement, or of the freeze, and by tensor its ratio, 0 for 1.
+    /// What is saved: the step of the last measurement, or of the freeze, and by tensor its ratio; 0 stands for 1.
     std::vector<double>& numbers() { return numbers_; }
-    /// Whether a training of so many steps can have come to them.
+    /// Checks that a training of `steps` steps can have come to these numbers.
     Status check_numbers(std::uint64_t steps) const;
 
     void give_up(const Status& why) { sums_->give_up(why); }
@@ -69,7 +69,7 @@ class VarianceFollower {
     struct Followed {
         double eps = 0;
         double shares = 0;  ///< sum of a
-        double squares = 0; ///< sum of a^2: of (g/D)^2, were g^2 still v
+        double squares = 0; ///< sum of a^2; of (g/D)^2, if g^2 were still v
         double beta2 = 0;
         double stretch = 1; ///< sqrt(ratio v) + eps over D, of the tensor as a whole
         bool compresses = false;
@@ -87,7 +87,7 @@ class VarianceFollower {
     double ratio_at(std::size_t tensor) const { return numbers_[1 + tensor]; }
 
     std::uint64_t interval_;
-    bool adapts_; ///< to what it measures
+    bool adapts_; ///< the factors to the measurements
     int ranks_;
     std::vector<Followed> followed_; ///< by tensor
     std::vector<double> numbers_;

@@ -39,10 +39,10 @@ void ZeroOneAdam::finish_step(Round round) {
     move_on_schedule(round);
     if (frozen()) return;
     // Now, so that the next round's exchange may begin early.
-    mask_is_old_ = round == Round::kExact; // a compressed one has seen to it
+    mask_is_old_ = round == Round::kExact; // a compressed round has made sure of the mask
     if (!mask_is_old_ || (t() + 1) % schedule_.exact_interval == 0) return;
     for (Bucket& bucket : buckets()) {
-        if (bucket.compresses && !look_at_variance(bucket).ok()) return; // on every rank: before_exchange, then
+        if (bucket.compresses && !look_at_variance(bucket).ok()) return; // on every rank: before_exchange tries again
     }
     mask_is_old_ = false;
 }
@@ -69,7 +69,7 @@ void ZeroOneAdam::loaded() {
     schedule_.rounds_of_interval = 0;
 }
 
-/// v has been updated in each of them, and its intervals begin anew.
+/// v has been updated in each of the steps, and its intervals begin again.
 void ZeroOneAdam::steps_set() {
     schedule_ = {.exact_rounds = exact_rounds()};
     mask_is_old_ = true;
@@ -121,8 +121,8 @@ Status ZeroOneAdam::check_numbers() const {
 
 // ------------------------------------------------------------------------------------------ compressed rounds ----
 
-/// Before the freeze the gradients; after it, what this rank's steps have done to the parameters, and the present one
-/// would.
+/// Before the freeze the gradients. After the freeze the changes of the parameters by this rank's steps, including the
+/// present step.
 std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
     return bucket.passes->make_round_source([this](const Tensor& tensor) { return own_factor(tensor); });
 }
@@ -133,7 +133,7 @@ Status ZeroOneAdam::before_exchange(Bucket& bucket) {
     return {};
 }
 
-/// For compressed rounds before the freeze, until v changes: where it is zero, and its preconditioner.
+/// For compressed rounds before the freeze, until v changes: masks where v is zero, and makes v's preconditioner.
 Status ZeroOneAdam::look_at_variance(Bucket& bucket) {
     if (!exchanges_updates()) return mask_zero_variance(bucket);
     const Status room = catch_exceptions([&] {
@@ -151,7 +151,7 @@ Status ZeroOneAdam::look_at_variance(Bucket& bucket) {
 void ZeroOneAdam::update_compressed(Bucket& bucket) {
     if (frozen()) {
         rejoin(bucket);
-    } else { // which spares v
+    } else { // leaves v unchanged
         set_updates(schedule_.exact_rounds);
         bucket.passes->take_average();
     }
@@ -171,7 +171,7 @@ Status ZeroOneAdam::prepare_freeze(Bucket& bucket) {
 }
 
 Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
-    freeze_variance(bucket); // by 0 masked elements keep their places whatever their gradients
+    freeze_variance(bucket); // 0 keeps masked elements in their places, whatever their gradients
     if (!bucket.passes->keeps_sum()) bucket.anchor = take_sum(bucket);
     bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
@@ -183,7 +183,7 @@ Status ZeroOneAdam::prepare_meeting(Bucket& bucket) {
     return {};
 }
 
-/// At the exact mean of where they are and of what moves them. The weight decay that waits for a round is applied.
+/// The ranks meet at the exact mean of their parameters and momenta. Weight decay that waits for a round is applied.
 Status ZeroOneAdam::meet(Bucket& bucket) {
     const auto share = static_cast<float>(1.0 / bucket.allreduce->channel().size());
     const auto take_share = [&](std::size_t, std::span<float> part) { // before the sum, which then can't overflow
@@ -209,7 +209,7 @@ Status ZeroOneAdam::meet(Bucket& bucket) {
     return {};
 }
 
-/// All begins anew but for how often v has been updated.
+/// All begins again, except the count of updates of v.
 void ZeroOneAdam::thawed() {
     schedule_ = {.exact_rounds = schedule_.exact_rounds};
     mask_is_old_ = true;
@@ -236,8 +236,8 @@ void ZeroOneAdam::update_locally(Bucket& bucket) {
     bucket.passes->step_alone([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
-/// The ranks meet at the average of what each has done since the last round; that of the parameters' present step is in
-/// it. Where no learning rate turns the average into a momentum, m is what the step alone makes it.
+/// The ranks meet at the average of the changes that each has made since the last round, including the present step.
+/// Where no learning rate turns the average into a momentum, m is updated as in a step alone.
 void ZeroOneAdam::rejoin(Bucket& bucket) {
     const auto stood_still = [this](const Tensor* tensor) { return lr_sum_[tensor->group] <= 0; };
     if (std::ranges::any_of(bucket.layout.tensors(), stood_still)) {

@@ -10,20 +10,20 @@
 
 namespace onebit {
 
-/// When 0/1 Adam exchanges what [0/1 Adam, section 6].
+/// When 0/1 Adam makes which round [0/1 Adam, section 6].
 struct ZeroOneSchedule {
-    // Before the freeze: exact rounds, rarer and rarer.
+    // Before the freeze: exact rounds become rarer.
     std::uint64_t exact_interval = 1;
     std::uint64_t exact_rounds = 0;       ///< of all intervals: how often v has been updated
     std::uint64_t rounds_of_interval = 0; ///< of this one
-    // After it: rounds at all, rarer and rarer.
+    // After the freeze: all rounds become rarer.
     std::uint64_t local_interval = 1;
     std::uint64_t steps_of_interval = 0;
 };
 
-/// 0/1 Adam [0/1 Adam, algorithm 1]: before the freeze every step has a round, most of them compressed, of gradients;
-/// after it ranks go their own ways for some steps and then meet in a compressed round, of what the steps have done to
-/// the parameters. docs/OPTIMIZERS.md says where this differs from the paper, and why.
+/// 0/1 Adam [0/1 Adam, algorithm 1]. Before the freeze every step has a round of gradients; most rounds are compressed.
+/// After the freeze each rank makes some steps alone; then the ranks meet in a compressed round of the changes that the
+/// steps have made to the parameters. docs/OPTIMIZERS.md says where this differs from the paper, and why.
 class ZeroOneAdam final : public FusedOptimizer {
   public:
     static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
@@ -57,15 +57,15 @@ class ZeroOneAdam final : public FusedOptimizer {
     void steps_set() override;
 
     Status look_at_variance(Bucket& bucket);
-    /// Until the freeze: whose rule wants a variance that fills up.
+    /// Whether all rounds until the freeze are exact: its rule needs a v that fills up.
     bool stays_exact() const { return config().freeze_step == ONEBIT_FREEZE_AUTO; }
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
     void move_on_schedule(Round round);
     void rejoin(Bucket& bucket);
 
     ZeroOneSchedule schedule_;
-    bool mask_is_old_ = true;                            ///< v has changed since the exchange was told where it is zero
-    std::uint64_t weighs_ = exchanges_updates() ? 1 : 0; ///< what errors are in units of: 1: updates, 0: gradients
+    bool mask_is_old_ = true;                            ///< v has changed since the exchange got the mask of its zeros
+    std::uint64_t weighs_ = exchanges_updates() ? 1 : 0; ///< the unit of errors; 1: updates, 0: gradients
     std::vector<double> lr_sum_;                         ///< L, by group
     std::vector<double> decay_;                          ///< to be applied in the next round, by group
     std::vector<float> met_;                             ///< parameters of a bucket where the ranks meet before a thaw

@@ -25,7 +25,7 @@ std::vector<std::size_t> distances_with(std::size_t digit, std::size_t weight, s
     return distances;
 }
 
-/// The all-to-all of one rank while it is planned: where the blocks are that have gone so far.
+/// The all-to-all of one rank while it is planned: where the blocks are so far.
 class AllToAllPlan {
   public:
     AllToAllPlan(Transport& transport, int tag, std::size_t radix, std::span<const Part> to,
@@ -67,7 +67,7 @@ class AllToAllPlan {
         return {};
     }
 
-    /// All have arrived: what had `distance` to go has come from so many ranks back.
+    /// All blocks have arrived: a block with `distance` to go came from `distance` ranks back.
     std::vector<HoppingExchange::Copy> last_copies(std::span<void* const> from) const {
         std::vector<HoppingExchange::Copy> copies;
         if (to_[rank_].bytes == 0) return copies;
@@ -80,8 +80,8 @@ class AllToAllPlan {
   private:
     std::size_t ahead(std::size_t distance) const { return (rank_ + distance) % ranks_; }
 
-    /// Of the block with `distance` to go in all that `holder` has before the hop of that weight: it has gone as far as
-    /// the lower digits say.
+    /// The size of the block with total distance `distance` that `holder` has before the hop of that weight: the block
+    /// has gone as far as the lower digits say.
     std::size_t bytes_of(std::size_t distance, std::size_t weight, std::size_t holder) const {
         return to_[(holder + distance - distance % weight) % ranks_].bytes;
     }
@@ -98,10 +98,10 @@ class AllToAllPlan {
     std::size_t ranks_;
     std::span<const Part> to_;
     std::vector<AlignedBuffer<std::byte>>& buffers_;
-    std::vector<const void*> at_; ///< by the distance a block had to go at first
+    std::vector<const void*> at_; ///< by the total distance that a block has to go
 };
 
-/// The blocks of `count` ranks from `first` on, around the end: two parts at most.
+/// The blocks of `count` ranks from `first` on, wrapping at the end: at most two parts.
 void append_blocks(std::size_t first, std::size_t count, std::size_t peer, std::byte* all,
                    std::span<const std::size_t> offsets, std::vector<Part>* parts) {
     const std::size_t ranks = offsets.size() - 1;
@@ -117,7 +117,7 @@ BruckShape bruck_shape(std::size_t ranks, std::size_t radix) {
     for (const std::size_t weight : weights(ranks, radix)) {
         ++shape.hops;
         shape.messages += std::min(radix - 1, (ranks - 1) / weight);
-        // Distances with a zero there: so many of each radix * weight.
+        // The number of distances with digit zero there.
         const std::size_t stay = ranks / (radix * weight) * weight + std::min(ranks % (radix * weight), weight);
         shape.all_to_all_blocks += ranks - stay;
     }

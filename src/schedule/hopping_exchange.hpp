@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// Hops one after the other: copies into what is to be sent, then its messages. At the end, copies out of what came.
-/// What came on one hop may leave on the next; but a hop begins only while somebody tests.
+/// Hops one after the other: copies into the data to be sent, then its messages. At the end, copies out of the received
+/// data. Data received on one hop may be sent on the next. A later hop begins only inside test().
 class HoppingExchange final : public Exchange {
   public:
     struct Copy {

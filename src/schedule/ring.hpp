@@ -10,11 +10,11 @@
 
 namespace onebit {
 
-/// All-gather along a ring: blocks[j] is rank j's, where it lies or arrives, of the same size on every rank; `peer` is
-/// not looked at. In n-1 hops every rank sends to the next one what came from the one before, its own first [Thakur,
-/// Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005, section 4.1].
-/// As many bytes from each rank as by direct messages, but every link between switches carries each block once, however
-/// many ranks are behind it. A hop of n-1 waits for the one before.
+/// All-gather along a ring: blocks[j] is where rank j's block lies or arrives, of the same size on every rank; `peer`
+/// is ignored. In n-1 hops every rank sends to the next rank what came from the rank before, its own block first
+/// [Thakur, Rabenseifner, Gropp, Optimization of Collective Communication Operations in MPICH, IJHPCA 19(1), 2005,
+/// section 4.1]. Each rank sends as many bytes as by direct messages, but every link between switches carries each
+/// block once, however many ranks are behind the link. Each of the n-1 hops waits for the one before.
 Status plan_ring_all_gather(Transport& transport, int tag, std::span<const Part> blocks,
                             std::unique_ptr<Exchange>* exchange);
 

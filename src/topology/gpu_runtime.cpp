@@ -7,8 +7,8 @@
 namespace onebit {
 namespace {
 
-/// Where the library isn't open or lacks a required function: `runtime` says so. It stays loaded: the driver that
-/// cuInit has started can't be taken out again, and NCCL has threads.
+/// Where the library isn't open or lacks a required function: `runtime` says so. The library stays loaded: the driver
+/// that cuInit has started can't be taken out again, and NCCL has threads.
 bool is_whole(SharedLibrary& library, Runtime* runtime) {
     library.keep_open();
     if (!library.is_open()) {

@@ -10,10 +10,10 @@ namespace onebit {
 struct Runtime {
     bool usable = false;
     int version = 0;     ///< as the library counts: 13000 for CUDA 13.0, 22809 for NCCL 2.28.9; 0: unknown
-    std::string why_not; ///< where it is not usable: in words
+    std::string why_not; ///< the reason in words, where it is not usable
 };
 
-/// Oldest NCCL with all that is called without looking.
+/// Oldest NCCL with all functions called without a check.
 inline constexpr int kOldestNccl = 21900;
 
 /// The CUDA driver: whether it is there and has a device, and how many. Starts the driver, but makes no context.

@@ -7,13 +7,13 @@
 namespace onebit {
 namespace {
 
-constexpr const char* kLibrary = "libhwloc.so.15"; // that of hwloc 2
+constexpr const char* kLibrary = "libhwloc.so.15"; // the library of hwloc 2
 static_assert(HWLOC_API_VERSION >> 16 == 2);
 
 } // namespace
 
-// Its symbols stay its own, for the program may have another hwloc. Hence hwloc doesn't take its plugins, unless the
-// program itself has loaded it for all. Sockets, PCI devices and NICs need none.
+// The library's symbols stay private, because the program may have another hwloc. So hwloc can't take its plugins,
+// unless the program itself has loaded hwloc globally. Sockets, PCI devices and NICs need no plugins.
 Status load_hwloc(const char* library, HwlocCalls* calls) {
     SharedLibrary hwloc(library);
     HwlocCalls found;

@@ -8,8 +8,8 @@
 
 namespace onebit {
 
-/// What we call of hwloc, so that libonebit loads and works where hwloc's library is missing: its header is all that a
-/// build needs. Of hwloc's inline functions only those may be used that call none of the library.
+/// What we call of hwloc, so that libonebit loads and works where hwloc's library is missing. A build needs only
+/// hwloc's header. Only those inline functions of hwloc may be used that don't call the library.
 struct HwlocCalls {
     decltype(&hwloc_get_api_version) get_api_version = nullptr;
     decltype(&hwloc_topology_init) topology_init = nullptr;
@@ -31,7 +31,7 @@ struct HwlocCalls {
 /// can't be loaded, is of another ABI than the header or lacks a function.
 Status load_hwloc(const char* library, HwlocCalls* calls);
 
-/// The table of libhwloc.so.15, of the one that the process has already loaded if it has; loaded once. From any thread.
+/// The table of libhwloc.so.15, of the one that the process has already loaded, if any. Loaded once. From any thread.
 Status find_hwloc(const HwlocCalls** calls);
 
 } // namespace onebit

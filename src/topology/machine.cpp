@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned kNvidia = 0x10de;
 constexpr unsigned kDisplayController = 0x03; // the upper byte of a PCI class
 
-/// A topology of hwloc's, and what of its inline functions is used here, by the table of its functions.
+/// A topology of hwloc's, and the inline functions of hwloc that are used here, by the table of its functions.
 class Topology {
   public:
     Topology() = default;
@@ -49,7 +49,7 @@ class Topology {
     std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> made_{nullptr, nullptr};
 };
 
-/// The major version of the hwloc that wrote a dump; 1 where it doesn't say. Older ones than ours can be read.
+/// The major version of the hwloc that wrote a dump; 1 where the dump doesn't say. Older ones than ours can be read.
 Status check_dump(const char* xml) {
     constexpr std::size_t kHead = 4096; // the version is in the first element
     std::vector<std::byte> bytes;
@@ -74,7 +74,7 @@ Status load(const HwlocCalls& calls, const char* xml, Topology* loaded) {
     }
     Topology topology(calls, made);
     calls.set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    // A process that may use one socket alone would see the other's devices near none.
+    // Else a process that may use only one socket would see the other socket's devices near none.
     calls.set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     const bool dump = xml != nullptr && *xml != '\0';
     if (dump) ONEBIT_RETURN_IF_ERROR(check_dump(xml));
@@ -93,7 +93,7 @@ Status load(const HwlocCalls& calls, const char* xml, Topology* loaded) {
     return {};
 }
 
-/// What a dump says in words, for people's terminals: control characters turned to question marks.
+/// A dump's text, for people's terminals: question marks replace control characters.
 std::string printable(const char* text, const char* otherwise) {
     std::string words = text == nullptr || *text == '\0' ? otherwise : text;
     std::ranges::replace_if(
@@ -130,7 +130,7 @@ int socket_of(const Topology& topology, hwloc_obj_t object) {
     return near == nullptr ? Machine::kNoSocket : static_cast<int>(near->logical_index);
 }
 
-/// From a device to the machine.
+/// The objects from a device up to the machine.
 std::vector<hwloc_obj_t> way_up(hwloc_obj_t device) {
     std::vector<hwloc_obj_t> way;
     for (hwloc_obj_t at = device; at != nullptr; at = at->parent) way.push_back(at);
@@ -237,8 +237,8 @@ std::vector<std::vector<Path>> paths(const Topology& topology, const Found<Machi
     return rows;
 }
 
-/// Where hwloc was built with NVML, or a dump by such a one. Two GPUs that are linked to switches only have between
-/// them what the lesser of them has to all switches.
+/// Known where hwloc, or a dump's hwloc, was built with NVML. Two GPUs that are linked only to switches have between
+/// them the lesser of their bandwidths to all switches.
 std::vector<std::vector<std::uint64_t>> find_nvlink(const Topology& topology, const Found<Machine::Gpu>& gpus) {
     const std::size_t n = gpus.devices.size();
     std::vector<std::vector<std::uint64_t>> rates(n, std::vector<std::uint64_t>(n, 0));

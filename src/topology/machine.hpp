@@ -22,9 +22,9 @@ enum class Path {
 };
 const char* path_name(Path path);
 
-/// What of a machine matters to the choice of transports: sockets, GPUs, NICs, and what lies between them. Plain data.
+/// What the choice of transports depends on in a machine: sockets, GPUs, NICs, and what lies between them. Plain data.
 struct Machine {
-    static constexpr int kNoSocket = -1; ///< near none, or nobody knows near which
+    static constexpr int kNoSocket = -1; ///< near none, or it is unknown near which
 
     struct Socket {
         std::size_t cores = 0;
@@ -35,7 +35,7 @@ struct Machine {
         int socket = kNoSocket;
     };
     struct Nic {
-        std::string name; ///< the operating system's: "mlx5_0", or "eth0" where there is nothing better
+        std::string name; ///< the operating system's: "mlx5_0", or "eth0" where there is no better one
         std::string bus_id;
         bool rdma = false; ///< InfiniBand or RoCE: a GPU's memory may be sent without passing through the host's
         bool up = true;    ///< false where all ports are known to be down
@@ -51,10 +51,10 @@ struct Machine {
     std::vector<std::vector<std::uint64_t>> nvlink; ///< MB/s between two GPUs; 0: none, or hwloc doesn't know
 };
 
-/// Reads this machine by hwloc, or with `xml` (not NULL, not empty) another one's dump, as lstopo writes it. Local;
-/// takes tens of milliseconds. INVALID_ARGUMENT for a file that is not there, no such dump or of a newer hwloc,
-/// TRANSPORT where hwloc can't read this machine, UNSUPPORTED where hwloc can't be loaded (hwloc_calls.hpp). A dump may
-/// be anything; where hwloc itself doesn't survive it, nor does the process.
+/// Reads this machine by hwloc, or with `xml` (not NULL, not empty) another machine's dump, as lstopo writes it. Local;
+/// takes tens of milliseconds. INVALID_ARGUMENT for a file that is missing, no such dump or of a newer hwloc, TRANSPORT
+/// where hwloc can't read this machine, UNSUPPORTED where hwloc can't be loaded (hwloc_calls.hpp). A dump may be
+/// anything; if hwloc crashes on it, the process ends.
 Status read_machine(const char* xml, Machine* machine);
 
 /// The machine as a small tree, and the devices' matrix where there are GPUs. Ends with a line feed.

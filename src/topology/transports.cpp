@@ -14,7 +14,7 @@ bool serves(const Machine::Nic& nic, Path path) {
     return nic.rdma && nic.up && path <= Path::kPhb;
 }
 
-/// What lies between each GPU and the nearest such NIC; nothing where it has none.
+/// What lies between each GPU and the nearest such NIC; nothing where there is none.
 std::vector<std::optional<Path>> nearest_nics(const Machine& machine) {
     std::vector<std::optional<Path>> nearest(machine.gpus.size());
     for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
@@ -26,7 +26,7 @@ std::vector<std::optional<Path>> nearest_nics(const Machine& machine) {
     return nearest;
 }
 
-/// What GPUs of the machine have between them, in words.
+/// What lies between the machine's GPUs, in words.
 std::string between_gpus(const Machine& machine) {
     std::size_t linked = 0;
     Path farthest = Path::kSelf;

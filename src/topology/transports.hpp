@@ -10,11 +10,11 @@
 
 namespace onebit {
 
-/// What sends what, inside a node and between nodes.
+/// Which transport sends inside a node and between nodes.
 enum class Transports { kMpi, kNccl, kNcclInsideMpiAcross };
 const char* transports_name(Transports transports);
 
-/// What the choice depends on besides the machine. All ranks must come with the same.
+/// What the choice depends on besides the machine. It must be the same on all ranks.
 struct Surroundings {
     std::size_t nodes = 1;
     std::size_t ranks_per_node = 1;
@@ -29,8 +29,8 @@ struct TransportChoice {
 };
 
 /// Where buffers lie in GPUs' memory: NCCL throughout where each GPU has a NIC, at most a host bridge away, that can
-/// send from its memory; NCCL inside a node and MPI between nodes where what leaves the node passes through the host's
-/// memory anyway; else MPI.
+/// send from the GPU's memory; NCCL inside a node and MPI between nodes where messages that leave the node pass through
+/// the host's memory anyway; else MPI.
 TransportChoice choose_transports(const Machine& machine, const Surroundings& surroundings);
 
 } // namespace onebit

@@ -8,7 +8,7 @@
 
 namespace onebit {
 
-/// Hands every verb on to another transport: what wraps one overrides only what it changes.
+/// Hands every call on to another transport. A wrapper overrides only what it changes.
 class ForwardingTransport : public Transport {
   public:
     explicit ForwardingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}

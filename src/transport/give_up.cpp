@@ -32,7 +32,7 @@ Status give_up_on(Transport& channel, const Status& why) {
     return catch_exceptions([&] {
         const auto end = std::chrono::steady_clock::now() + kMoment;
         while (!channel.silent_ranks().empty() && std::chrono::steady_clock::now() < end) {
-            (void)channel.progress(); // it hears of the others
+            (void)channel.progress(); // receives the others' notices
             sched_yield();
         }
         const std::vector<int> silent = channel.silent_ranks();

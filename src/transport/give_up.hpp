@@ -6,9 +6,8 @@
 
 namespace onebit {
 
-/// Gives a channel up for `why`, and waits a moment for the others, who give it up likewise. Returns `why`; where a
-/// time-out or an abort ended the waiting, with the ranks that have said nothing, for those are the ones that did not
-/// answer.
+/// Gives a channel up for `why`, and waits a moment for the other ranks, which give it up, too. Returns `why`. If a
+/// time-out or an abort ended the waiting, adds the ranks that have told nothing, because those did not answer.
 Status give_up_on(Transport& channel, const Status& why);
 
 } // namespace onebit

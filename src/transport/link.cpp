@@ -22,7 +22,7 @@ Notice Link::make_notice(int channel, const Status& why) {
     return notice;
 }
 
-/// A reason that is itself a peer's names that peer already.
+/// A reason that itself came from a peer names that peer already.
 void Link::keep(int from, const Notice& notice) {
     const std::string reason(notice.reason.data(), strnlen(notice.reason.data(), notice.reason.size()));
     const char* const what = notice.channel < 0 ? "aborted" : "gave up";
@@ -48,7 +48,7 @@ void Link::tell_by(AbortSwitch& abort_switch, const std::vector<int>& ranks, int
         takes_any_thread());
 }
 
-/// A peer may have made the group, and given everything up, before this rank has.
+/// A peer may have made the group, and given everything up, before this rank makes the group.
 void Link::enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch) {
     const int everything = everything_of(first_tag);
     Status why;
@@ -114,7 +114,7 @@ Status TakenTags::take_part(const std::shared_ptr<Group>& group, TakenTags* take
     return {};
 }
 
-/// Whoever aborts a group tells it under the group's tags, to ranks that may hear of it much later.
+/// A rank that aborts a group tells the others under the group's tags. They may hear of it much later.
 void TakenTags::let_go() noexcept {
     if (group_ == nullptr) return;
     if (lost_ || group_->abort_switch()->tripped()) {
@@ -146,7 +146,7 @@ Group::Group(TakenTags of_whole, std::vector<int> members)
 }
 
 Group::~Group() {
-    if (!is_part()) return; // the link's own switch is the link's to care for
+    if (!is_part()) return; // the link takes care of its own switch
     link_->strike(first_tag());
     abort_switch_->set_messenger(nullptr, false);   // handles may keep the switch
     if (abort_switch_->tripped()) of_whole_.lose(); // by another thread, while the last channel went
@@ -183,7 +183,7 @@ Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
     return {};
 }
 
-/// Parts of which no two have a rank in common share the tags: their messages never meet.
+/// Parts share the tags if no two of them have a rank in common: their messages never meet.
 Status LinkTransport::make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) {
     ONEBIT_RETURN_IF_ERROR(check_is_of_all());
     TakenTags taken;
@@ -216,7 +216,7 @@ Status LinkTransport::split(const std::vector<int>& color_of_rank, std::unique_p
 Status LinkTransport::share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) {
     const std::uint64_t before = bytes_sent_;
     const Status shared = share_node_memory(bytes, patience, memory);
-    bytes_sent_ = before; // of operations alone
+    bytes_sent_ = before; // counts operations alone
     return shared;
 }
 
@@ -248,7 +248,7 @@ Status LinkTransport::check_is_of_all() const {
                          name());
 }
 
-/// Tags of its own for the first channel's, for it can be split any number of times. Else some of the channel's.
+/// A part of the first channel, which can be split any number of times, has new tags. Others use their channel's.
 Status LinkTransport::take_split(Channel* part) {
     part->tags = kSplitTags;
     if (is_root()) {

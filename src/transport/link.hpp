@@ -20,19 +20,19 @@
 
 namespace onebit {
 
-/// What a rank tells its peers, as it travels.
+/// What a rank tells its peers, in the form in which it travels.
 struct Notice {
     int channel = 0;
     int status = 0;
     std::array<char, 504> reason{};
 };
 
-/// What a communicator, its parts and all their handles send messages through. A channel is a range of tags on it, so
-/// that making one asks nothing of anybody. Ranks tell each other that they give up a channel, or all of a group's
-/// (notices).
+/// A communicator, its parts and all their handles send messages through a link. A channel is a range of the link's
+/// tags, so making a channel needs no other rank. Ranks tell each other that they give up a channel, or all channels of
+/// a group (notices).
 class Link {
   public:
-    /// Of the first channel.
+    /// The first channel's first tag.
     static constexpr int kFirstTag = 1;
     int last_tag() const { return last_tag_; }
 
@@ -47,30 +47,30 @@ class Link {
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
     /// Tells these ranks that this one gives up the channel whose first tag is `channel`. Never waits. The first notice
-    /// needs no memory. A later one that has none is not sent; the others then wait until their own time is up.
-    /// `channel` may be a whole group's (everything_of).
+    /// needs no memory. A later notice without memory is not sent; the other ranks then wait until their own time is
+    /// up. `channel` may stand for a whole group (everything_of).
     virtual void tell(std::span<const int> ranks, int channel, const Status& why) noexcept = 0;
-    /// The same from any thread. False where this one may not speak to the others now.
+    /// The same from any thread. False where this thread may not send to the other ranks now.
     virtual bool try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept = 0;
     /// Whether messages may be sent while another thread is in a call.
     virtual bool takes_any_thread() const = 0;
 
-    /// In the place of a channel: all channels of the group whose first tag this is.
+    /// In the place of a channel: all channels of the group whose first tag is `first_tag`.
     static constexpr int everything_of(int first_tag) { return -first_tag; }
-    /// From now on the switch of the group whose first tag this is, when it is tripped, tells these ranks, which stay
-    /// where they are until its messenger is taken away.
+    /// From now on `abort_switch`, the switch of the group with this first tag, tells these ranks when it is tripped.
+    /// `ranks` must stay in place until the switch's messenger is taken away.
     void tell_by(AbortSwitch& abort_switch, const std::vector<int>& ranks, int first_tag);
-    /// Trips the switch of a group when a peer tells that it gives up everything, until it is struck off.
+    /// Trips the group's switch when a peer tells that it gives up the whole group. Ends with strike().
     void enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch);
     void strike(int first_tag);
 
-    /// Looks for notices. What the first peer said that gave the channel up, or everything; else a success.
+    /// Looks for notices. Returns what the first peer said that gave up the channel or everything; else a success.
     Status listen(int channel);
-    /// The same from what is known already.
+    /// The same, from the notices known already.
     Status heard(int channel) const;
-    /// Whether this rank has given the channel up, in words of its own.
+    /// Whether the rank `rank` has itself told that it gives the channel up.
     bool has_told(int rank, int channel) const;
-    /// Whether the peer is known to have gone without a word.
+    /// Whether the peer is known to have gone without a notice.
     virtual bool has_gone(int /*rank*/) const { return false; }
 
   protected:
@@ -81,7 +81,7 @@ class Link {
     /// keep()s what peers have told.
     virtual Status look_for_notices() = 0;
     static Notice make_notice(int channel, const Status& why);
-    /// Of a peer that has told it.
+    /// Stores a notice that the peer `from` has told.
     void keep(int from, const Notice& notice);
     void set_last_tag(int last_tag) { last_tag_ = last_tag; }
 
@@ -96,15 +96,15 @@ class Link {
         Status first;
         std::vector<int> ranks;
     };
-    mutable std::mutex mutex_;                             ///< of what follows
+    mutable std::mutex mutex_;                             ///< guards what follows
     std::map<int, Heard> heard_;                           ///< by channel
-    std::map<int, std::shared_ptr<AbortSwitch>> switches_; ///< of groups, by what stands for everything of them
+    std::map<int, std::shared_ptr<AbortSwitch>> switches_; ///< of groups, by everything_of(their first tag)
     std::atomic<bool> has_heard_ = false;
 };
 
 class Group;
 
-/// Tags of a group that a channel or a part has taken. They are let go with it. Copies of the channel share it.
+/// Tags of a group that a channel or a part has taken. This object lets them go. Copies of the channel share it.
 class TakenTags {
   public:
     /// None.
@@ -115,14 +115,14 @@ class TakenTags {
     TakenTags(const TakenTags&) = delete;
     TakenTags& operator=(const TakenTags&) = delete;
 
-    /// For a channel with so many tags. Needs no memory, so that ranks keep step whatever fails.
+    /// For a channel with `tags` tags. Needs no memory, so that all ranks take the same tags whatever fails.
     static Status take(const std::shared_ptr<Group>& group, int tags, TakenTags* taken);
     static Status take_part(const std::shared_ptr<Group>& group, TakenTags* taken);
 
     int first() const { return first_; }
     const std::shared_ptr<Group>& group() const { return group_; }
 
-    /// Messages that have them may be under way for ever, so nobody is to take them again.
+    /// Messages with these tags may be under way for ever, so no channel may take the tags again.
     void lose() { lost_ = true; }
 
   private:
@@ -134,12 +134,12 @@ class TakenTags {
     std::atomic<bool> lost_ = false;
 };
 
-/// The ranks of a communicator, what ends its calls, and the tags that its channels have.
+/// The ranks of a communicator, the switch that ends its calls, and the tags of its channels.
 class Group {
   public:
-    /// Everyone, and all tags.
+    /// All ranks of the link, and all tags.
     explicit Group(std::shared_ptr<Link> link);
-    /// A part of a group. Its tags are those of the whole. Others that it is divided into may have the same.
+    /// A part of a group. Its tags come from the whole group. Other parts of that group may have the same tags.
     Group(TakenTags of_whole, std::vector<int> members);
     ~Group();
     Group(const Group&) = delete;
@@ -150,17 +150,17 @@ class Group {
     TagSpace& tags() { return tags_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
-    /// Of a part: the whole never gives the part's tags again.
+    /// Of a part: the whole group never gives the part's tags again.
     void lose_tags() { of_whole_.lose(); }
 
-    /// Whether this rank of the link has given up the channel, everything of this group, or of one that it is in.
+    /// Whether the link's rank `rank` has given up the channel, this whole group, or a whole group that contains it.
     bool has_told(int rank, int channel) const;
 
   private:
     bool is_part() const { return of_whole_.group() != nullptr; }
 
     std::shared_ptr<Link> link_;
-    TakenTags of_whole_;       ///< nothing where there is no whole
+    TakenTags of_whole_;       ///< nothing unless this group is a part
     std::vector<int> members_; ///< ranks of the link
     TagSpace tags_;
     std::shared_ptr<AbortSwitch> abort_switch_;
@@ -168,7 +168,7 @@ class Group {
 
 /// The members of a channel, by their ranks in it, and its tags.
 struct Channel {
-    std::shared_ptr<TakenTags> taken; ///< its own are some of them
+    std::shared_ptr<TakenTags> taken; ///< the channel's own tags are some of these
     std::vector<int> members;         ///< ranks of the link
     int rank = 0;                     ///< of this process
     int first_tag = 0;
@@ -178,7 +178,7 @@ struct Channel {
     int member(int peer) const { return members[static_cast<std::size_t>(peer)]; }
 };
 
-/// A channel of a link, but for how its messages travel.
+/// A channel of a link, except for how its messages travel.
 class LinkTransport : public Transport {
   public:
     const char* name() const final { return link_->name(); }
@@ -203,7 +203,7 @@ class LinkTransport : public Transport {
     static Status take_root(const std::shared_ptr<Link>& link, Channel* channel);
     /// Another channel of the same link.
     virtual std::unique_ptr<Transport> open(Channel channel) const = 0;
-    /// An exchange of messages that have bytes, and lie where this transport reaches them.
+    /// An exchange of messages that are not empty and lie where this transport reaches them.
     virtual Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
                         std::unique_ptr<Exchange>* exchange) = 0;
 
@@ -214,7 +214,7 @@ class LinkTransport : public Transport {
     static Status take_root(const std::shared_ptr<Group>& group, int rank, Channel* channel);
     bool is_root() const { return channel_.first_tag == channel_.group()->first_tag(); }
     bool is_of_all() const { return channel_.members.size() == channel_.group()->members().size(); }
-    /// Of a channel of all ranks.
+    /// UNSUPPORTED unless the channel is of all ranks.
     Status check_is_of_all() const;
     Status take_split(Channel* part);
 

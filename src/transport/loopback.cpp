@@ -122,12 +122,12 @@ class LoopbackExchange final : public Exchange {
     }
 
   private:
-    /// What the first rank said that gave the channel up, if any has.
+    /// What the first rank said that gave the channel up; a success if none has.
     Status given_up() const {
         for (std::size_t rank = 0; rank < hub_->given_up.size(); ++rank) {
             const Status& why = hub_->given_up[rank];
             if (why.ok()) continue;
-            const bool named = why.message().starts_with("rank "); // a reason that it has heard itself
+            const bool named = why.message().starts_with("rank "); // a reason that it heard from another rank
             return named ? why : Status::error(why.code(), "rank %zu gave up: %s", rank, why.message().c_str());
         }
         return {};
@@ -231,7 +231,7 @@ class LoopbackTransport final : public Transport {
         return {};
     }
 
-    /// The ranks don't wait for each other: a rank that fails alone is heard of in the next agreement.
+    /// The ranks don't wait for each other: they hear of a rank that fails alone in the next agreement.
     Status plan_memory(std::unique_ptr<SharedMemory>* /*memory*/) override { return {}; }
     Status share_memory(std::size_t bytes, const Patience& /*patience*/,
                         std::unique_ptr<SharedMemory>* memory) override {
@@ -255,7 +255,7 @@ class LoopbackTransport final : public Transport {
         return {};
     }
 
-    /// Others see it as long as this rank's end exists: nothing is under way that could reach what it gives up.
+    /// Other ranks see it while this rank's end exists: nothing is under way that could reach what it gives up.
     void give_up(const Status& why) override {
         const std::lock_guard lock(hub_->mutex);
         hub_->given_up[static_cast<std::size_t>(rank_)] = why;

@@ -24,7 +24,7 @@ Status other_size(std::uint64_t bytes, std::size_t expected) {
                          static_cast<unsigned long long>(bytes), expected);
 }
 
-/// posix_fallocate of some pages only: a signal makes it begin again.
+/// posix_fallocate of some pages at a time, because a signal makes a call begin again.
 int allocate(int descriptor, std::size_t bytes) {
     constexpr std::size_t kAtATime = std::size_t{4} << 20;
     int error = 0;
@@ -45,7 +45,7 @@ int populate(void* begin, std::size_t bytes) {
     const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
     const std::size_t length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
     if (madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0) return 0;
-    return errno == EFAULT ? ENOMEM : errno; // a page that can't be had
+    return errno == EFAULT ? ENOMEM : errno; // a page that can't be allocated
 }
 
 Status MappedMemory::create(const char* what, std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
@@ -65,12 +65,12 @@ Status MappedMemory::open(const Address& address, std::size_t bytes, std::unique
     if (address.bytes != bytes) return other_size(address.bytes, bytes);
     const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
     std::unique_ptr<MappedMemory> made(new MappedMemory(bytes));
-    made->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); // whatever it is
+    made->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); // whatever kind of file it is
     if (made->descriptor_ < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, path.c_str(), errno);
     struct stat file {};
     fstat(made->descriptor_, &file);
     if (file.st_dev != address.device ||
-        file.st_ino != address.inode) { // a process that is numbered likewise elsewhere
+        file.st_ino != address.inode) { // another process that has the same number elsewhere
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s is of another process", path.c_str());
     }
     if (static_cast<std::uint64_t>(file.st_size) < bytes)
@@ -102,7 +102,7 @@ Status MappedMemory::map() {
     void* const data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (data == MAP_FAILED) return fail(ONEBIT_ERROR_OUT_OF_MEMORY, "mmap", errno);
     data_ = static_cast<std::byte*>(data);
-    madvise(data, bytes_, MADV_HUGEPAGE); // where the system lets shared memory have them, and before it has pages
+    madvise(data, bytes_, MADV_HUGEPAGE); // if shared memory may have huge pages; before it has pages
     return {};
 }
 

@@ -10,15 +10,15 @@
 
 namespace onebit {
 
-/// Makes sure of memory behind `bytes` of a mapping, whose first touch would else end the process where there is none.
-/// 0, or an errno: EINVAL where the system can't (before Linux 5.14).
+/// Makes sure that there is memory behind `bytes` of a mapping: the first touch without memory would end the process.
+/// Returns 0, or an errno: EINVAL where the system can't do this (before Linux 5.14).
 int populate(void* begin, std::size_t bytes);
 
-/// Memory that other processes of this user on this machine can map, too. It has no name, so that nothing is left
-/// behind however its processes end, and takes no room of /dev/shm. Every process lets go of it by itself.
+/// Memory that other processes of this user on this machine can map, too. It has no name, so nothing is left behind
+/// however its processes end. It takes no room of /dev/shm. Every process lets go of it by itself.
 class MappedMemory {
   public:
-    /// What another process needs to find it. `device` and `inode` tell whether it did.
+    /// What another process needs to find the memory. `device` and `inode` tell whether it found the right one.
     struct Address {
         std::uint64_t process = 0;
         std::uint64_t descriptor = 0;
@@ -27,10 +27,10 @@ class MappedMemory {
         std::uint64_t bytes = 0; ///< as asked for; 0: there is nothing to be found
     };
 
-    /// Zeroed, and really there. `what`: what the system calls it, in /proc/PID/maps. OUT_OF_MEMORY, UNSUPPORTED.
+    /// Zeroed, and really there. `what`: the memory's name in /proc/PID/maps. OUT_OF_MEMORY, UNSUPPORTED.
     static Status create(const char* what, std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
-    /// Maps what another process has created, which must not have closed it yet. UNSUPPORTED where it isn't to be
-    /// found. TRANSPORT where it hasn't so many bytes: to touch those that aren't there would end this process.
+    /// Maps what another process has created and has not closed yet. UNSUPPORTED where the memory isn't found.
+    /// TRANSPORT where it has fewer bytes: touching the missing bytes would end this process.
     static Status open(const Address& address, std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
 
     ~MappedMemory();

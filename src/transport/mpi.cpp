@@ -16,7 +16,7 @@
 namespace onebit {
 namespace {
 
-/// As MPI is asked for it.
+/// A message in the form that MPI takes.
 struct Message {
     void* data = nullptr;
     int words = 0;
@@ -30,7 +30,7 @@ class MpiExchange final : public Exchange {
     MpiExchange(std::shared_ptr<MpiLink> link, const Channel& channel, std::uint64_t& bytes_sent)
         : link_(std::move(link)), taken_(channel.taken), channel_(channel.first_tag), bytes_sent_(bytes_sent) {}
 
-    /// Requests that a dead peer left active can be neither freed nor waited for. They are abandoned, and their tags.
+    /// Requests that a dead peer left active can be neither freed nor waited for. They and their tags are abandoned.
     ~MpiExchange() override {
         if (active_) taken_->lose();
         if (!persistent() || active_ || !MpiLink::check_up().ok()) return;
@@ -61,7 +61,7 @@ class MpiExchange final : public Exchange {
         pending_ = 0;
         idle_looks_ = 0;
         bytes_sent_ += bytes_per_start_;
-        for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
+        for (std::size_t i = 0; i < messages_.size(); ++i) { // the order tells a peer's messages apart
             ONEBIT_RETURN_IF_ERROR(persistent() ? check(link_->calls().start(&requests_[i]), messages_[i], "MPI_Start")
                                                 : make_request(i));
         }
@@ -70,7 +70,7 @@ class MpiExchange final : public Exchange {
 
     Status test(bool* done) override {
         ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
-        // The first one that is missing will do: MPI_Testall looks at all of them each time, and there may be hundreds.
+        // Tests the first missing one only: MPI_Testall looks at all of them each time, and there may be hundreds.
         for (; active_ && pending_ < requests_.size(); ++pending_) {
             int flag = 0;
             const int code = link_->calls().test(&requests_[pending_], &flag);
@@ -105,14 +105,14 @@ class MpiExchange final : public Exchange {
                              message.peer, link_->check(code, call).message().c_str());
     }
 
-    /// A message that does not come may have been called off. Seldom enough to cost nothing while messages come.
+    /// Listens for notices: a missing message may have been called off. Seldom enough to cost nothing otherwise.
     Status look_around() {
         constexpr unsigned kLooksBetweenNotices = 64;
         return ++idle_looks_ % kLooksBetweenNotices == 0 ? link_->listen(channel_) : Status();
     }
 
     Status add(const Channel& channel, const Part& part, int tag, bool is_send) {
-        // Words, so that a message may be four times as long as a count of bytes could say.
+        // Counts words, so that a message may be four times as long as with a count of bytes.
         const std::size_t words = part.bytes / sizeof(std::uint32_t);
         if (part.bytes % sizeof(std::uint32_t) != 0 || words > std::numeric_limits<int>::max()) {
             return Status::error(ONEBIT_ERROR_UNSUPPORTED, "mpi: a message of %zu bytes", part.bytes);
@@ -179,7 +179,7 @@ Status make_mpi_transport(const MpiCalls& calls, MpiCalls::Handle comm, double t
     std::shared_ptr<MpiLink> link;
     ONEBIT_RETURN_IF_ERROR(MpiLink::create(calls, comm, timeout, &link));
     Status made = catch_exceptions([&] { return MpiTransport::create(link, transport); });
-    if (!made.ok()) link->tell(link->everyone(), Link::kFirstTag, made); // they wait in their first agreement
+    if (!made.ok()) link->tell(link->everyone(), Link::kFirstTag, made); // the others wait in their first agreement
     return made;
 }
 

@@ -18,8 +18,8 @@ constexpr int kNoticeTag = 0;
 static_assert(kNoticeTag < Link::kFirstTag);
 constexpr int kNoticeWords = sizeof(Notice) / sizeof(std::uint32_t);
 
-/// While it lives MPI's errors come back instead of ending the program, also those of calls on a communicator of the
-/// user's. What fails in a request without a communicator goes to MPI_COMM_WORLD's handler.
+/// While it lives, MPI calls return their errors instead of ending the program, also calls on the user's communicator.
+/// A failure in a request without a communicator goes to MPI_COMM_WORLD's handler.
 class ErrorsReturn {
   public:
     ErrorsReturn(const MpiCalls& calls, MpiCalls::Handle users) : calls_(calls), comms_{calls.comm_world, users} {
@@ -49,7 +49,7 @@ struct Duplication {
     MpiCalls::Handle request = 0;
 };
 
-/// Waits for a request of a rank that has no communicator of onebit's, so that nobody can abort it. Needs no memory.
+/// Waits for a request of a rank without a communicator of onebit's, so nobody can abort the wait. Needs no memory.
 Status await(const MpiCalls& calls, MpiCalls::Handle* request, const char* what, double timeout) {
     AbortSwitch never;
     const Patience patience = {timeout, std::shared_ptr<AbortSwitch>(std::shared_ptr<void>(), &never)};
@@ -61,7 +61,7 @@ Status await(const MpiCalls& calls, MpiCalls::Handle* request, const char* what,
     });
 }
 
-/// Needs no memory. Where it fails `*duplication` must stay.
+/// Needs no memory. If it fails, `*duplication` must stay alive.
 Status duplicate(const MpiCalls& calls, MpiCalls::Handle users, double timeout, Duplication* duplication) {
     ONEBIT_RETURN_IF_ERROR(
         check_mpi(calls, calls.comm_idup(users, &duplication->copy, &duplication->request), "MPI_Comm_idup"));
@@ -110,7 +110,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_rank(users, &rank), "MPI_Comm_rank"));
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_size(users, &size), "MPI_Comm_size"));
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { mpi_ended = true; }), "MPI_Comm_set_attr"));
-    // First: a duplicate without an owner would stay for ever.
+    // The owner comes first: a duplicate without an owner would stay for ever.
     std::shared_ptr<MpiLink> made;
     std::unique_ptr<Duplication> duplication;
     const Status prepared = catch_exceptions([&] {
@@ -132,12 +132,12 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     return {};
 }
 
-/// The others wait in the duplication, and then for this rank's first message. That is a notice here. The duplicate
-/// stays for ever, for the others may send to it.
+/// The other ranks wait in the duplication, and then for this rank's first message. Here that message is a notice. The
+/// duplicate stays for ever, because the other ranks may send to it.
 void MpiLink::take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle users, double timeout, int rank,
                                        int size) {
     constexpr double kSecondsToSend = 1;
-    // Static, for MPI may still use them when this rank has given up waiting.
+    // Static, because MPI may still use them when this rank has given up waiting.
     static Duplication duplication;
     static const Notice kNotice = make_notice(kFirstTag, Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "out of memory"));
     // The duplication is in use: by another thread, or by MPI for good. Then the others wait until their time is up.
@@ -146,7 +146,7 @@ void MpiLink::take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle u
     if (!duplicate(calls, users, timeout, &duplication).ok()) return;
     const MpiCalls::Handle copy = duplication.copy;
     in_use.clear();
-    bool waits = true; // until one can't be sent: there may be hundreds
+    bool waits = true; // until a send fails: there may be hundreds of peers
     for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         MpiCalls::Handle request = calls.request_null;
@@ -165,7 +165,7 @@ MpiLink::~MpiLink() {
             abandoned_ |= done == 0;
         }
     }
-    // What a peer may still send to stays: MPI would wait for it, or write to what is gone.
+    // What a peer may still send to stays: MPI would wait for the peer, or write to what is gone.
     if (abandoned_) {
         (void)sent_.release();
     } else {
@@ -215,7 +215,7 @@ bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& wh
 Status MpiLink::look_for_notices() {
     ONEBIT_RETURN_IF_ERROR(check_up());
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return {}; // another thread is at it
+    if (!lock.owns_lock()) return {}; // another thread looks for notices
     for (;;) {
         int there = 0;
         int peer = 0;

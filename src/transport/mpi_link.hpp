@@ -18,8 +18,8 @@ namespace onebit {
 /// What an MPI call returned, in words.
 Status check_mpi(const MpiCalls& calls, int code, const char* call);
 
-/// The one MPI communicator that a onebit communicator and all its handles talk through. MPI is asked for messages
-/// between two ranks and for nothing else: its collectives can't be left when a peer has died.
+/// The one MPI communicator that a onebit communicator and all its handles talk through. MPI is asked only for messages
+/// between two ranks, because MPI's collectives can't be left when a peer has died.
 class MpiLink final : public Link {
   public:
     /// Duplicates the user's communicator. Collective; blocks, no longer than `timeout` seconds (0: for ever).
@@ -43,24 +43,24 @@ class MpiLink final : public Link {
     bool takes_any_thread() const override { return thread_level_ == MpiCalls::kMultiple; }
 
   private:
-    /// Without a communicator of its own yet, of the same ranks as the user's.
+    /// With the ranks of the user's communicator, and no communicator of its own yet.
     MpiLink(const MpiCalls& calls, int rank, int size);
-    /// Of a rank that has no memory for a link: tells the others, on the duplicate that they make together.
+    /// For a rank without memory for a link: tells the other ranks, on the duplicate that all ranks make together.
     static void take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle users, double timeout, int rank,
                                          int size);
     /// Costs a probe.
     Status look_for_notices() override;
     void make_spare();
-    static Status finalised(); ///< what check_up says then
+    static Status finalised(); ///< what check_up() returns after that
 
     static inline std::atomic<bool> mpi_ended = false; ///< MPI_Finalize has begun
     MpiCalls calls_;
     MpiCalls::Handle comm_;
-    // Asked for once, for handles may be made and destroyed when MPI can't be asked any more.
+    // Asked for once, because handles may be made and destroyed when MPI can't be asked any more.
     MpiCalls::ThreadLevel thread_level_;
     bool cuda_aware_;
     std::uint64_t node_identity_;
-    std::mutex mutex_; ///< of all below; held by whoever looks for notices
+    std::mutex mutex_; ///< guards all below; held by the thread that looks for notices
     struct Sent;
     std::unique_ptr<std::list<Sent>> sent_; ///< notices that may still be under way
     std::list<Sent> spare_;                 ///< room for the next one

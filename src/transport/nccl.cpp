@@ -17,7 +17,7 @@ namespace {
 using nccl::Channel;
 using nccl::Comm;
 
-/// Parts of an exchange; those in the host's memory with room for them on the GPU, and in pinned memory on the way.
+/// Parts of an exchange. Those in the host's memory have room on the GPU, and in pinned memory on the way there.
 class DeviceStopover {
   public:
     DeviceStopover(std::vector<Part> parts, cuda::DeviceMemory& memory) : parts_(std::move(parts)), on_device_(parts_) {
@@ -33,9 +33,9 @@ class DeviceStopover {
         }
     }
 
-    /// To be called in the end, on the GPU.
+    /// To be called at the end, with the GPU current.
     void free() {
-        device_ = {}; // first, which waits for copies to and from the other
+        device_ = {}; // first: this waits for copies to and from pinned_
         pinned_ = {};
     }
 
@@ -51,7 +51,7 @@ class DeviceStopover {
     Status bring_down(cuda::Stream stream) {
         return needed() ? cuda::copy_later(pinned_.data(), device_.data(), device_.size(), stream) : Status();
     }
-    /// What has come down, to its place.
+    /// Copies what has come down to its place.
     void hand_over() {
         each_on_host([](const std::byte* pinned, const Part& part) { copy_bytes(part.data, pinned, part.bytes); });
     }
@@ -124,7 +124,7 @@ class NcclExchange final : public Exchange, private nccl::Operation {
         ONEBIT_RETURN_IF_ERROR(sends_.bring_up(stream));
         ONEBIT_RETURN_IF_ERROR(nccl::check(api, comm, api.group_start(), "ncclGroupStart"));
         const Status given = give_parts(api, comm, stream);
-        const Status ended = nccl::check(api, comm, api.group_end(), "ncclGroupEnd"); // what is open must be closed
+        const Status ended = nccl::check(api, comm, api.group_end(), "ncclGroupEnd"); // an open group must be closed
         return given.ok() ? ended : given;
     }
 
@@ -163,7 +163,7 @@ class OneCall : public Interface, // NOLINT(cppcoreguidelines-virtual-class-dest
                 private nccl::Operation {
   public:
     explicit OneCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
-    ~OneCall() override { channel_->forget(*this); } // which may still ask for accepted(), but not to issue anything
+    ~OneCall() override { channel_->forget(*this); } // forget() may still call accepted(), but not issue()
     OneCall(const OneCall&) = delete;
     OneCall& operator=(const OneCall&) = delete;
 

@@ -31,7 +31,7 @@ Status check_version(const char* library, const NcclApi& api) {
 Status load_nccl(const char* library, NcclApi* api) {
     SharedLibrary nccl(library);
     NcclApi found;
-    // First the version: of an old library it says more than the function that it lacks.
+    // First the version: for an old library, it says more than the name of a missing function.
     nccl.required("ncclGetVersion", &found.get_version);
     ONEBIT_RETURN_IF_ERROR(nccl.check("NCCL"));
     ONEBIT_RETURN_IF_ERROR(check_version(library, found));

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What we call of NCCL, declared by ourselves, so that neither building nor starting needs it. A test compares all of
+// What we call of NCCL, declared by ourselves, so that neither building nor starting needs NCCL. A test compares all of
 // this with nccl.h where there is one.
 #pragma once
 
@@ -35,7 +35,7 @@ struct UniqueId {
     char internal[128];
 };
 
-/// As long as the oldest version has it; newer ones go by `size` and `version` and know what to do about the rest.
+/// As long as in the oldest version. Newer versions go by `size` and `version`, and handle the missing members.
 struct Config {
     static constexpr int kUndefined = INT_MIN;
 
@@ -57,7 +57,7 @@ struct NcclApi {
     using Result = nccl::Result;
     using Comm = nccl::Comm;
 
-    /// The oldest version that has all that is called without looking, and Config as it is above.
+    /// The oldest version that has Config as above and all functions that are called without a check.
     static constexpr int kOldest = 21900;
 
     Result (*get_version)(int* version) = nullptr;
@@ -85,8 +85,8 @@ struct NcclApi {
                          Comm comm, cuda::Stream stream) = nullptr;
     Result (*all_gather)(const void* sent, void* received, std::size_t count, nccl::DataType type, Comm comm,
                          cuda::Stream stream) = nullptr;
-    /// NULL before 2.28. The ranks of a communicator have it or not together, for NCCL refuses to make one of ranks
-    /// with different versions.
+    /// NULL before 2.28. Either all ranks of a communicator have it or none has: NCCL refuses to make a communicator of
+    /// ranks with different versions.
     Result (*all_to_all)(const void* sent, void* received, std::size_t count, nccl::DataType type, Comm comm,
                          cuda::Stream stream) = nullptr;
 };
@@ -95,7 +95,7 @@ struct NcclApi {
 /// can't be loaded, is too old or lacks a function.
 Status load_nccl(const char* library, NcclApi* api);
 
-/// The table of libnccl.so.2, of the one that the process has already loaded if it has; loaded once. From any thread.
+/// The table of libnccl.so.2, of the one that the process has already loaded, if any. Loaded once. From any thread.
 Status find_nccl_api(const NcclApi** api);
 
 } // namespace onebit

@@ -16,19 +16,19 @@ Config nonblocking() {
     return config;
 }
 
-/// Where NCCL puts a communicator that it makes, from a thread of its own and as late as it likes.
+/// Where NCCL puts a communicator that it makes, from a thread of its own and at any later time.
 class Slot {
   public:
     Comm* place() { return place_.get(); }
     Comm comm() const { return std::atomic_ref<Comm>(*place_).load(std::memory_order_acquire); }
-    /// It may still be written to, for ever.
+    /// NCCL may still write to it, at any time.
     void leak() { (void)place_.release(); }
 
   private:
     std::unique_ptr<Comm> place_ = std::make_unique<Comm>(nullptr);
 };
 
-/// Until nothing is in progress on the communicator.
+/// Waits until nothing is in progress on the communicator.
 Status await(const NcclApi& api, Comm comm, const char* call, double timeout) {
     return poll(call, timeout, [&](bool* done) {
         Result state = kSuccess;
@@ -53,7 +53,7 @@ Status split_comm(const NcclApi& api, Comm parent, int color, int key, double ti
     Config config = nonblocking();
     Slot slot;
     ONEBIT_RETURN_IF_ERROR(check(api, parent, api.comm_split(parent, color, key, slot.place(), &config), kCall));
-    // Whatever it answered: some versions say success where they have but begun. The parent is the one to be asked.
+    // Whatever the call returned: some versions return success when they have only begun. The parent tells the state.
     const Status status = await(api, parent, kCall, timeout);
     if (!status.ok()) {
         slot.leak();
@@ -130,7 +130,7 @@ void Queue::remove(const Which& which) {
 }
 
 void Queue::abort_all(const Status& why) {
-    std::vector<std::future<void>> aborts; // waited for as they go
+    std::vector<std::future<void>> aborts; // their destructors wait
     for (Channel* const channel : channels_) {
         const Comm comm = std::exchange(channel->comm_, nullptr);
         if (comm == nullptr) continue;
@@ -141,7 +141,7 @@ void Queue::abort_all(const Status& why) {
             const cuda::OnDevice entered(*device);
             (void)api.comm_abort(comm);
         };
-        try { // in a thread of its own: a group of aborts is none before NCCL 2.22
+        try { // in a thread of its own: before NCCL 2.22, aborts can't be grouped
             aborts.push_back(std::async(std::launch::async, abort));
         } catch (const std::exception&) {
             abort();
@@ -199,7 +199,7 @@ void Channel::forget(Operation& operation) {
     if (queue_->current() == &operation) queue_->drop_current();
 }
 
-/// Until nothing waits and the stream has done all: there must be nothing outstanding on a communicator that is split.
+/// Waits for the queue and the stream: nothing may be outstanding on a communicator that is split.
 Status Channel::settle() {
     ONEBIT_RETURN_IF_ERROR(poll("nccl", timeout_, [&](bool* done) {
         const Status advanced = advance();
@@ -244,11 +244,11 @@ void Channel::abort() {
 
 void Channel::close() {
     const cuda::OnDevice entered(device());
-    queue_->remove([&](const Operation& operation) { return operation.channel_ == this; }); // they never will begin
+    queue_->remove([&](const Operation& operation) { return operation.channel_ == this; }); // they will never begin
     if (comm_ != nullptr) {
         const Status status = [&] {
             ONEBIT_RETURN_IF_ERROR(broken_);
-            ONEBIT_RETURN_IF_ERROR(await(api_, comm_, "nccl", timeout_)); // for what it is still at
+            ONEBIT_RETURN_IF_ERROR(await(api_, comm_, "nccl", timeout_)); // for what is still in progress
             ONEBIT_RETURN_IF_ERROR(check(api_, comm_, api_.comm_finalize(comm_), "ncclCommFinalize"));
             return await(api_, comm_, "ncclCommFinalize", timeout_);
         }();

@@ -17,7 +17,7 @@
 
 namespace onebit::nccl {
 
-/// A result of NCCL's as a Status, with what it says about it; "in progress" is none of the errors.
+/// A result of NCCL's as a Status, with what NCCL says about it; "in progress" is no error.
 Status check(const NcclApi& api, Comm comm, Result result, const char* call);
 
 /// Calls look(&done) until it is done. TIMEOUT, naming `what`, after `timeout` seconds (0: never).
@@ -37,16 +37,16 @@ Status poll(const char* what, double timeout, const Look& look) {
     }
 }
 
-/// A communicator of the parent's ranks of one color, ordered by key, that doesn't block. Where the parent itself does,
-/// so does this, with no timeout.
+/// A communicator of the parent's ranks of one color, ordered by key, that doesn't block. If the parent itself blocks,
+/// this call blocks, too, with no timeout.
 Status split_comm(const NcclApi& api, Comm parent, int color, int key, double timeout, Comm* child);
 
-/// A communicator that doesn't block, of those who come with the same id.
+/// A communicator that doesn't block, of the ranks that come with the same id.
 Status join_comm(const NcclApi& api, const UniqueId& id, int ranks, int rank, double timeout, Comm* comm);
 
 class Channel;
 
-/// What a channel gives to NCCL in one go.
+/// Work that a channel gives to NCCL at once.
 class Operation {
   public:
     Operation(const Operation&) = delete;
@@ -61,23 +61,23 @@ class Operation {
     friend class Queue;
     /// Makes the calls.
     virtual Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) = 0;
-    /// NCCL has put them into the stream: what is given to the stream from now on is behind them.
+    /// NCCL has put the calls into the stream: work given to the stream from now on is behind them.
     virtual Status accepted(cuda::Stream stream) = 0;
 
     Channel* channel_ = nullptr; ///< once started
     Operation* next_ = nullptr;
 };
 
-/// The operations of all channels that come from one, and so share a stream, in the order in which they were started.
-/// One at a time is handed to NCCL, which may take a while to put it into the stream (it may have to connect first, and
-/// has a thread for it). Until then no other call may be made on that communicator; and one on another might overtake
-/// it, on some ranks and not on others.
+/// The operations of all channels that come from one channel, and so share a stream, in the order of their starts. The
+/// queue hands one operation at a time to NCCL. NCCL may take a while to put it into the stream (it may have to connect
+/// first, in a thread of its own). Until then no other call may be made on that communicator. A call on another
+/// communicator might overtake the operation on some ranks and not on others.
 class Queue {
   public:
     void add(Operation& operation);
-    /// Sees how far NCCL has come with the one that it has, and hands it the next. Failures are their channels'.
+    /// Sees how far NCCL has come with its operation, and hands it the next. Each channel keeps its own failures.
     void advance();
-    /// Takes out what waits and `which` says yes to.
+    /// Takes out the waiting operations for which `which` is true.
     template <typename Which>
     void remove(const Which& which);
 
@@ -88,8 +88,8 @@ class Queue {
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
     void join(Channel& channel) { channels_.push_back(&channel); }
     void leave(Channel& channel) { std::erase(channels_, &channel); }
-    /// Aborts all channels, at once, for this reason: the stream is stuck for all of them, and NCCL waits until it has
-    /// come to the last that a communicator has there, so that one whose turn is later would wait for those before it.
+    /// Aborts all channels at once, for the reason `why`: the stream is stuck for all of them. NCCL waits until the
+    /// stream has come to a communicator's last work, so one whose turn is later would wait for those before it.
     void abort_all(const Status& why);
 
   private:
@@ -125,17 +125,17 @@ class Channel {
     cuda::DeviceMemory& memory() { return memory_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return queue_->abort_switch(); }
 
-    /// Behind all that were started before.
+    /// Starts it behind all that were started before.
     Status start(Operation& operation);
-    /// Moves the queue; tells what has gone wrong with this channel, with whatever operation.
+    /// Advances the queue; tells what has gone wrong with this channel, in any operation.
     Status advance();
-    /// The operation is about to go: takes it back, or waits until NCCL no longer needs it.
+    /// The operation is about to be destroyed: takes it back, or waits until NCCL no longer needs it.
     void forget(Operation& operation);
 
-    /// Another one of this one's ranks of one color, ordered by key. Collective; blocks, also for the stream.
+    /// A new channel of this channel's ranks of one color, ordered by key. Collective; blocks, also for the stream.
     Status split(int color, int key, std::shared_ptr<Channel>* channel);
 
-    /// This one, and if it has given the stream anything, all others that share that.
+    /// Gives up this channel and, if it has given the stream any work, all channels that share the stream.
     void give_up();
     /// Gives the communicator back; nothing can be started afterwards. Collective; blocks.
     void close();
@@ -159,7 +159,7 @@ class Channel {
     void abort();
 
     const NcclApi& api_;
-    Comm comm_; ///< NULL, and then broken_ says why, once it is gone
+    Comm comm_; ///< NULL once it is gone; then broken_ says why
     Site site_;
     double timeout_;
     cuda::DeviceMemory memory_;

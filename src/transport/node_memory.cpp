@@ -13,7 +13,7 @@
 namespace onebit {
 namespace {
 
-/// What a rank tells the others of its part, then of how it found theirs.
+/// What a rank tells the others about its own part, and then about finding their parts.
 struct Report {
     std::uint32_t status = ONEBIT_SUCCESS;
     std::array<char, 252> reason{};
@@ -42,7 +42,7 @@ class Gathering {
         return channel_.plan_exchange(std::move(sends), std::move(receives), kTag, &exchange_);
     }
 
-    /// The first rank's failure, the same on every rank.
+    /// Returns the first failed rank's failure, the same on every rank.
     Status gather(const Status& own, const Patience& patience) {
         mine().set(own);
         const Status told = [&] {
@@ -64,7 +64,7 @@ class Gathering {
     const std::vector<Report>& reports() const { return *reports_; }
 
   private:
-    static constexpr int kTag = kSplitTags - 1; // every channel has it, and has nothing else under way meanwhile
+    static constexpr int kTag = kSplitTags - 1; // every channel has this tag, and nothing else under way meanwhile
 
     Transport& channel_;
     std::unique_ptr<std::vector<Report>> reports_;
@@ -80,7 +80,7 @@ class NodeMemory final : public SharedMemory {
 
     Status plan() { return all_->plan(); }
 
-    /// What fails on this rank before the first message goes into that message.
+    /// A failure on this rank before the first message goes into that message.
     Status share(std::size_t bytes, const Patience& patience) {
         const Status made = catch_exceptions([&] {
             ONEBIT_RETURN_IF_ERROR(MappedMemory::create("onebit.handle", bytes, &parts_[rank_]));
@@ -95,7 +95,7 @@ class NodeMemory final : public SharedMemory {
             }
             return Status();
         });
-        ONEBIT_RETURN_IF_ERROR(all_->gather(opened, patience)); // nobody closes its own before all have found it
+        ONEBIT_RETURN_IF_ERROR(all_->gather(opened, patience)); // no rank closes its part before all have found it
         parts_[rank_]->close();
         all_.reset();
         return {};

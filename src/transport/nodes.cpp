@@ -14,7 +14,7 @@
 namespace onebit {
 
 std::uint64_t host_identity(const char* name) {
-    // Another after each start of a machine. A stream would hide that it has no memory, and give another identity.
+    // The boot id changes with each start of a machine. A stream would hide lack of memory, and give another identity.
     const Descriptor boot(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
     std::array<char, 64> id{};
     const ssize_t length = read(boot.get(), id.data(), id.size() - 1);

@@ -8,7 +8,7 @@
 
 namespace onebit {
 
-/// The values' ranks among themselves, in the order in which they first appear.
+/// The values as numbers, in the order in which the values first appear.
 template <typename Value>
 std::vector<int> number_by_first_rank(const std::vector<Value>& values) {
     std::vector<int> nodes;
@@ -21,9 +21,9 @@ std::vector<int> number_by_first_rank(const std::vector<Value>& values) {
     return nodes;
 }
 
-/// The same for all processes on one host, a container counting as one; for others another, but by chance.
+/// The same for all processes on one host, a container counting as a host; another for other hosts, except by chance.
 std::uint64_t host_identity();
-/// The same of a host that is called `name`, as MPI does.
+/// The same for a host that MPI calls `name`.
 std::uint64_t host_identity(const char* name);
 
 } // namespace onebit

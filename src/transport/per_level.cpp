@@ -28,7 +28,7 @@ class PerLevelTransport final : public ForwardingTransport {
     }
 
     Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) override {
-        // Others, where ONEBIT_NODE_SIZE has changed meanwhile.
+        // The nodes differ where ONEBIT_NODE_SIZE has changed meanwhile.
         if (node_ == nullptr || node_of_rank != node_of_rank_) return inner_->split(node_of_rank, channel);
         return node_->duplicate(kFewTags, channel);
     }

@@ -13,8 +13,8 @@
 namespace onebit {
 namespace {
 
-/// Parts of an exchange, those in a GPU's memory with room for them on the host; none where they travel `direct`. What
-/// goes to several ranks has one room, and what lies in some rows of an array is copied at once.
+/// Parts of an exchange. Those in a GPU's memory have room on the host, unless they travel `direct`. A part that goes
+/// to several ranks has one room. Parts in rows of an array are copied at once.
 class HostStopover {
   public:
     HostStopover(std::vector<Part> parts, bool direct) : across_(std::move(parts)) {
@@ -84,15 +84,15 @@ class HostStopover {
 
 class StagedExchange;
 
-/// Exchanges whose messages are on their way down. They set out in the order in which they were started, whichever of
-/// them is asked for, as those of any transport do.
+/// Exchanges whose messages are on their way down. They set out in the order in which they were started, whichever
+/// exchange is tested, as in any transport.
 struct Departures {
     StagedExchange* first = nullptr;
     StagedExchange* last = nullptr;
 };
 
-/// Down, across, up; or across alone, when the stream has come there. The room is free again as soon as it has been
-/// across: the next way down is behind the last way up in the stream.
+/// Copies down, sends across, copies up; or only sends across, when the stream has come there. The room is free again
+/// as soon as the messages are across: in the stream, the next copy down is behind the last copy up.
 class StagedExchange final : public Exchange {
   public:
     StagedExchange(HostStopover sends, HostStopover receives, cuda::Stream stream,
@@ -106,7 +106,7 @@ class StagedExchange final : public Exchange {
 
     ~StagedExchange() override {
         leave();
-        (void)cuda::wait_for(stream_); // for the last way up, out of memory that is about to go
+        (void)cuda::wait_for(stream_); // for the last copy up, out of memory that is about to be freed
     }
 
     Status plan(Transport& inner, int tag) {
@@ -115,7 +115,7 @@ class StagedExchange final : public Exchange {
 
     Status start() override {
         ONEBIT_RETURN_IF_ERROR(sends_.copy_from_device(stream_));
-        // Also where nothing is copied: what is received must not arrive in room that is still being read.
+        // Also where nothing is copied: messages must not arrive in room that is still being read.
         ONEBIT_RETURN_IF_ERROR(down_.record(stream_));
         StagedExchange*& end = departures_->last == nullptr ? departures_->first : departures_->last->next_;
         end = departures_->last = this;
@@ -140,7 +140,7 @@ class StagedExchange final : public Exchange {
   private:
     enum class State { kDeparting, kAcross, kArrived };
 
-    /// All that are down set out.
+    /// All exchanges that are down set out.
     Status depart() {
         while (StagedExchange* const first = departures_->first) {
             bool down = false;

@@ -171,7 +171,7 @@ void TagSpace::free_all_but(std::span<const std::uint64_t> held_by_any) {
     std::size_t taken = 0;
     for (std::size_t block = 0; block < blocks_ / 2; ++block) taken += has(taken_, block) ? 1 : 0;
     const bool is_crowded = taken > blocks_ / 2 / 4 * 3;
-    limit_ = is_crowded ? blocks_ : blocks_ / 2; // or each creation would have to ask
+    limit_ = is_crowded ? blocks_ : blocks_ / 2; // else each creation would have to ask
     next_ = 0;
 }
 

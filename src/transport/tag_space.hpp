@@ -13,9 +13,9 @@
 namespace onebit {
 
 /// The tags of a group of ranks. Channels and parts of the group take ranges of them, in blocks. Ranks make the same
-/// channels in the same order, so all ranks take the same ranges without a word. Each rank lets a range go when it has
-/// destroyed what took it, of which the others know nothing. A range is given again only after the ranks have told each
-/// other that none of them holds it. One communicator takes from it; any thread may let go.
+/// channels in the same order, so all ranks take the same ranges without messages. Each rank lets a range go when it
+/// has destroyed the channel or part that took it; other ranks don't know this. A range is given again only after the
+/// ranks have told each other that none of them holds it. One communicator takes from the space; any thread may let go.
 class TagSpace {
   public:
     /// Of so many tags, from `first` on.
@@ -23,7 +23,7 @@ class TagSpace {
 
     int first() const { return first_; }
     int tags() const { return static_cast<int>(blocks_) * block_tags_; }
-    /// How many a part takes. 0: this space is too small to be divided.
+    /// How many tags a part takes. 0: this space is too small to be divided.
     int tags_of_part() const { return static_cast<int>(blocks_of_part_) * block_tags_; }
 
     // ---- the same on every rank, where all make the same calls ----
@@ -34,9 +34,9 @@ class TagSpace {
     /// A range that no rank holds. Needs no memory. UNSUPPORTED where there is none.
     Status take(int tags, int* first);
     Status take_part(int* first);
-    /// The words of held().
+    /// The number of words of held().
     std::size_t held_words() const;
-    /// From now on a range is free unless its bit is among these, which are all ranks' held(). Needs no memory.
+    /// From now on a range is free unless its bit is set in `held_by_any`, all ranks' held() together. Needs no memory.
     void free_all_but(std::span<const std::uint64_t> held_by_any);
 
     // ---- this rank's ----
@@ -66,7 +66,7 @@ class TagSpace {
     }
     std::size_t blocks_for(int tags) const;
     bool is_free(const Range& range) const;
-    /// The first so many free blocks in a row within `range`, if there are any.
+    /// The first `blocks` free blocks in a row within `range`, if there are any.
     bool find(std::size_t blocks, const Range& range, Range* found) const;
     /// For a part. From the end on, so that channels and parts don't come between each other.
     bool find_part(Range* found) const;
@@ -82,13 +82,13 @@ class TagSpace {
     int block_tags_; ///< of one block
     std::size_t blocks_;
     std::size_t blocks_of_part_;
-    mutable std::mutex mutex_; ///< of what follows
+    mutable std::mutex mutex_; ///< guards what follows
     // The same on every rank:
     Blocks taken_;
-    Blocks begins_; ///< those of them that a range begins with
+    Blocks begins_; ///< the taken blocks that a range begins with
     std::size_t ranges_ = 0;
-    std::size_t next_ = 0; ///< where channels are looked for
-    std::size_t limit_;    ///< and up to where, before ranks tell each other
+    std::size_t next_ = 0; ///< where the search for a channel begins
+    std::size_t limit_;    ///< where it ends, before ranks tell each other
     // This rank's:
     Blocks held_; ///< of begins_
 };

@@ -33,7 +33,7 @@ class Interrupted(Exception):
 
 
 def run() -> None:
-    """The process. Where something went wrong it ends at once: its peers may be gone, and MPI would wait for them."""
+    """The process. After an error it ends at once: its peers may be gone, and MPI would wait for them."""
     _on_signals(_interrupt)
     try:
         status = main()
@@ -47,7 +47,7 @@ def run() -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """What the process ends with: 1 where the measurement was cut short, 2 where it could not begin."""
+    """Returns the exit status: 1 if the measurement was cut short, 2 if it could not begin."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     if options.draw is not None:
@@ -121,7 +121,7 @@ def _page_file(text: str) -> Path:
 
 
 def _check(ranks: Ranks, options: argparse.Namespace) -> None:
-    """Raises NoRanks on every rank, before minutes are spent, where the report can't be made."""
+    """Raises NoRanks on every rank, before minutes are spent, if the report can't be made."""
     size = ranks.comm.size
     if size == 1:
         raise NoRanks("it is one rank alone, which averages with nobody: start at least 2")
@@ -139,7 +139,7 @@ def _check(ranks: Ranks, options: argparse.Namespace) -> None:
 
 
 def _cannot_write(path: Path) -> str:
-    """Why not; "" where it can. Leaves a page that is there as it is."""
+    """The reason why the page can't be written; "" if it can. Leaves an existing page as it is."""
     try:
         if path.is_dir():
             return f"{path}: it is a folder"
@@ -169,7 +169,7 @@ def _run(ranks: Ranks, options: argparse.Namespace, command: str) -> int:
         failure = error
         reason = str(error) or type(error).__name__
         report["unfinished"] = reason.splitlines()[0]
-        ranks.comm.abort(reason)  # others need not wait for this rank
+        ranks.comm.abort(reason)  # other ranks need not wait for this rank
         _say(f"rank {ranks.comm.rank}: {reason}")
     if is_first and report.get("levels"):
         _write(times, json.dumps(report, indent=1))
@@ -206,7 +206,7 @@ def _new(path: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it, or what was there before."""
+    """Writes the whole text, or leaves the old file."""
     _new(path).write_text(text, encoding="utf-8")
     _new(path).replace(path)
 
@@ -228,7 +228,7 @@ def _on_signals(handler) -> None:
 
 
 def _interrupt(number, _frame):
-    """A launcher may send several: the first one counts."""
+    """A launcher may send several signals: the first one counts."""
     _on_signals(signal.SIG_IGN)
     raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 

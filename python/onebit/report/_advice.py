@@ -7,9 +7,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from onebit.report._measure import EXACT, STEP_COMPRESSED, STEP_EXACT, YOURS
 
 EXACT_GAIN = 0.95
-"""Of the time: an exact average that takes longer than so much of another one's does not pay."""
+"""Share of the time: an exact average that takes more than this share of another one's time does not pay."""
 CODEC_GAIN = 0.8
-"""Of the exact averages' time: a codec loses accuracy."""
+"""Share of the exact averages' time: a codec loses accuracy."""
 STEP_GAIN = 1.1
 """A training that is so many times as fast is worth a change."""
 
@@ -17,7 +17,7 @@ _NEED_NO_WARMUP = ("int8", "int4", "fp4", "bfloat16", "float16")
 
 
 class Curve:
-    """Seconds by elements: straight lines between what was measured, and beyond the last two."""
+    """Seconds by elements: straight lines between the measured points, and beyond the outer two."""
 
     def __init__(self, times: Sequence[Dict[str, Any]], way: str):
         self.points = sorted((time["elements"], time["seconds"]) for time in times if time["way"] == way)
@@ -31,14 +31,14 @@ class Curve:
         slope = (next_seconds - seconds) / (next_size - size)
         if size <= elements <= next_size:
             return seconds + slope * (elements - size)
-        slope = max(0.0, slope)  # more elements take no less
+        slope = max(0.0, slope)  # more elements take no less time
         if elements > next_size:
             return next_seconds + slope * (elements - next_size)
         return max(0.0, seconds - slope * (size - elements))
 
 
 class Gain(NamedTuple):
-    """A way of onebit's beside the average that the ranks have without it."""
+    """A way of onebit's, compared with the average that the ranks have without onebit."""
 
     way: str
     """EXACT, or a codec."""
@@ -59,12 +59,12 @@ class StepGain(NamedTuple):
     exact: float
     """Adam with onebit's exact average."""
     compressed: float
-    """1-bit Adam, behind its warm-up."""
+    """1-bit Adam, after its warm-up."""
     measured: bool
     """False: it is extrapolated."""
 
     def times_as_fast(self, passes: float) -> float:
-        """1-bit Adam beside now, with so many seconds of passes."""
+        """1-bit Adam compared with now, with so many seconds of passes."""
         return (passes + self.now) / (passes + self.compressed)
 
     @property
@@ -74,7 +74,7 @@ class StepGain(NamedTuple):
 
 
 def gains_of(report: Dict[str, Any]) -> List[Gain]:
-    """Of all ranks together, the fastest first. None where nothing was measured."""
+    """Gains of all ranks together, the fastest first. Empty if nothing was measured."""
     times = _of_all_ranks(report)
     yours, exact = Curve(times, YOURS), Curve(times, EXACT)
     gains = []
@@ -94,7 +94,7 @@ def gains_of(report: Dict[str, Any]) -> List[Gain]:
 
 
 def step_gains(report: Dict[str, Any], parameters: Sequence[int]) -> List[StepGain]:
-    """Of models of so many parameters. None where steps of fewer than two sizes were measured."""
+    """Gains of models of so many parameters. Empty if steps of fewer than two sizes were measured."""
     times = _of_all_ranks(report)
     yours, exact = Curve(times, YOURS), Curve(times, EXACT)
     adam, compressed = Curve(times, STEP_EXACT), Curve(times, STEP_COMPRESSED)
@@ -149,7 +149,7 @@ def verdict(report: Dict[str, Any]) -> List[str]:
 
 
 def count(elements: float) -> str:
-    """Of elements, short: 16 Ki and 1 Mi are powers of 1024, 10 M is 10 million."""
+    """A number of elements, short: 16 Ki and 1 Mi are powers of 1024, 10 M is 10 million."""
     if elements % 1000 == 0 or elements % 1024 != 0 or elements < 1024:
         for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
             if elements >= factor:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of averages and of optimizers' steps, by size, at each level of the cluster.
 
-What is measured is a dictionary that JSON can hold (`blank`). It is filled as times come in: whoever is interrupted
-has the others.
+The result is a dictionary that JSON can hold (`blank`). It is filled as times come in: after an interruption it has
+the times so far.
 """
 
 import datetime
@@ -22,7 +22,7 @@ YOURS = "yours"
 EXACT = "exact"
 """onebit's own exact average."""
 STEP_EXACT, STEP_COMPRESSED = "adam", "onebit_adam"
-"""Steps of these optimizers; of the latter behind its warm-up."""
+"""Steps of these optimizers; onebit_adam's are those after its warm-up."""
 
 _SMALLEST, _FACTOR = 1024, 4
 _SMALLEST_STEP = 65536  # elements: models are larger
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     codecs: Sequence[str]
 
     def sizes(self, ranks: int) -> List[int]:
-        """The largest is max_elements. None where that is less than the smallest that so many ranks can average."""
+        """The largest is max_elements. Empty if that is less than the smallest that so many ranks can average."""
         size = max(_SMALLEST, 1 << (ranks - 1).bit_length())
         sizes = []
         while 2 * size <= self.max_elements:
@@ -64,11 +64,11 @@ class Way(NamedTuple):
     call: Optional[Callable[[], Any]]
     """None: this rank takes no part."""
     details: Callable[[], Dict[str, Any]]
-    """What is known of its last call."""
+    """Facts about its last call."""
 
 
 def blank(ranks: Ranks, command: str) -> Dict[str, Any]:
-    """Who is measured; nothing has been, so far. Collective."""
+    """A report of who is measured, without times so far. Collective."""
     return {
         "onebit": onebit.__version__,
         "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
@@ -83,7 +83,7 @@ def blank(ranks: Ranks, command: str) -> Dict[str, Any]:
 
 
 def measure(ranks: Ranks, plan: Plan, report: Dict[str, Any], progress: Callable[[int, int], None]) -> None:
-    """Fills in the report. Collective. `progress` hears how many of how many sizes are done."""
+    """Fills in the report. Collective. `progress` is told how many of how many sizes are done."""
     levels = _levels(ranks, report["hosts"])
     sizes = plan.sizes(len(report["hosts"]))
     jobs = [(level, size) for level in levels for size in sizes]
@@ -115,7 +115,7 @@ def measure(ranks: Ranks, plan: Plan, report: Dict[str, Any], progress: Callable
 
 
 def _levels(ranks: Ranks, hosts: Sequence[str]) -> List[Level]:
-    """All ranks; where there are several hosts and one has several ranks, also a host's ranks, and one of each host."""
+    """All ranks; with several hosts, one of them with several ranks, also each host's ranks, and one of each host."""
     names = list(dict.fromkeys(hosts))
     levels = [Level("all ranks", len(hosts), ranks.comm)]
     if 1 < len(names) < len(hosts):
@@ -129,12 +129,12 @@ def _levels(ranks: Ranks, hosts: Sequence[str]) -> List[Level]:
 
 
 def _ways(ranks: Ranks, plan: Plan, level: Level, size: int) -> List[Way]:
-    """All that are measured of this size."""
+    """All ways that are measured of this size."""
     values = numpy.random.default_rng(ranks.comm.rank).standard_normal(size).astype(numpy.float32)
     result = numpy.empty_like(values)
     ways = []
     if level.comm is ranks.comm:
-        zeros = numpy.zeros_like(values)  # which a sum leaves as they are, however often
+        zeros = numpy.zeros_like(values)  # a sum leaves them as they are, however often
         ways.append(Way(YOURS, lambda: ranks.sum(zeros), dict))
     for name in (EXACT, *plan.codecs):
         ways.append(_average(level, name, values, result))
@@ -168,14 +168,14 @@ def _step(level: Level, kind: str, values) -> Way:
 
 
 def _time_once(ranks: Ranks, ways: Sequence[Way]) -> List[float]:
-    """Seconds of one call of each way, behind a first one that makes it ready."""
+    """Seconds of one call of each way, after a first call that makes the way ready."""
     for way in ways:
         _seconds_of(ranks, way, 1)
     return _longest(ranks, [_seconds_of(ranks, way, 1) for way in ways])
 
 
 def _time(ranks: Ranks, ways: Sequence[Way], size: int, once: Sequence[float], seconds: float) -> List[Dict[str, Any]]:
-    """The medians of rounds in each of which the ways come in turn; about so many seconds in all."""
+    """The medians of rounds. In each round the ways come in turn. About so many seconds in all."""
     calls = [max(1, min(_MOST_CALLS, int(_ROUND_SECONDS / duration))) for duration in once]
     round_seconds = sum(number * duration for number, duration in zip(calls, once))
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / round_seconds)))
@@ -192,7 +192,7 @@ def _time(ranks: Ranks, ways: Sequence[Way], size: int, once: Sequence[float], s
 
 
 def _seconds_of(ranks: Ranks, way: Way, calls: int) -> Optional[float]:
-    """Of a call. All ranks begin at once."""
+    """Seconds of a call. All ranks begin at once."""
     ranks.barrier()
     if way.call is None:
         return None

@@ -25,7 +25,7 @@ _LABELS = {EXACT: "onebit, exact", STEP_EXACT: "step: Adam, exact", STEP_COMPRES
 
 
 def page(report: Dict[str, Any], parameters: Sequence[int], compute: Optional[float]) -> str:
-    """HTML. `compute`: seconds of a step's forward and backward passes, where they are known."""
+    """HTML. `compute`: seconds of a step's forward and backward passes, if they are known."""
     hosts = len(set(report["hosts"]))
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
@@ -129,7 +129,7 @@ def _level(level: Dict[str, Any], dense: str) -> Iterable[str]:
 
 
 def _cell(time: Dict[str, Any]) -> str:
-    """A time; a codec's with a mark where the library did not use it."""
+    """A time; a codec's has a mark if the library did not use the codec."""
     exact_instead = time["way"] != EXACT and time.get("algorithm") == "dense"
     return _ms(time["seconds"]) + (" =" if exact_instead else "")
 
@@ -147,7 +147,7 @@ def _facts(report: Dict[str, Any]) -> Iterable[str]:
 
 
 def _plot(times: Sequence[Dict[str, Any]], ways: Sequence[str], labels: Dict[str, str]) -> Optional[str]:
-    """SVG of seconds by bytes; None where matplotlib is missing."""
+    """SVG of seconds by bytes; None if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:

@@ -12,7 +12,7 @@ _OF_MPIRUN = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"
 
 
 class NoRanks(Exception):
-    """There are none to measure. The text says what to do."""
+    """There are no ranks to measure. The text says what to do."""
 
 
 class Ranks(NamedTuple):
@@ -32,7 +32,7 @@ class Ranks(NamedTuple):
 
 
 def find_ranks() -> Ranks:
-    """Those of torchrun's or of mpirun's variables. Collective."""
+    """The ranks that torchrun's or mpirun's variables name. Collective."""
     if all(name in os.environ for name in _OF_TORCHRUN):
         return _of_torch()
     if any(name in os.environ for name in _OF_MPIRUN):

@@ -17,15 +17,15 @@ class HookInfo(NamedTuple):
     """What a hook's averages have sent from this rank to others, and the memory that they take, in bytes."""
 
     bytes_sent: int
-    """In all, whatever for: data, agreement."""
+    """In all: data and agreement."""
     last_bytes_sent: int
-    """In the last average of each buffer: together a step's, if every buffer was in it."""
+    """In the last average of each buffer: a whole step's, if every buffer was in the step."""
     dense_bytes: int
     """What exact ring allreduces of the same buffers would send in a step."""
     state_bytes: int
     """Allocated for errors."""
     workspace_bytes: int
-    """Allocated besides, for messages above all."""
+    """Allocated for everything else, mainly messages."""
 
 
 class Averaging:
@@ -39,18 +39,18 @@ class Averaging:
         equalize: Optional[bool],
         options: dict,
     ):
-        """Collective where there is no communicator; blocks."""
+        """Collective if there is no communicator; blocks."""
         self.warmup_steps, self._equalize = stages_of(options.get("codec", Codec.SIGN), warmup_steps, equalize)
         self._communicator = communicator_of_group(group) if communicator is None else communicator
         self._options = options
-        self._bytes_before = 0  # sent for buffers that are no more
+        self._bytes_before = 0  # sent for buffers that are gone
 
     def _made(self, gradients, shapes=None) -> "Average":
-        """Of gradients that are so many tensors, of these shapes. Collective; blocks."""
+        """The average of gradients of tensors of these shapes. Collective; blocks."""
         return Average(self._communicator, gradients, shapes, self._equalize, self._options)
 
     def _info(self, averages: Iterable["Average"]) -> HookInfo:
-        """Of all that there are."""
+        """The sums over all averages."""
         infos = [average.info for average in averages]
         info = HookInfo(*(sum(getattr(each, name) for each in infos) for name in HookInfo._fields))
         return info._replace(bytes_sent=info.bytes_sent + self._bytes_before)
@@ -60,8 +60,8 @@ class Averaging:
 
 
 class Average:
-    """One buffer's Allreduce. Gradients of other types than float32 go through a copy, but for those of 16 bits on the
-    host that are not equalized. So do fewer gradients than there are ranks."""
+    """One buffer's Allreduce. Gradients of other types than float32 go through a copy, except 16-bit gradients on the
+    host that are not equalized. If gradients are fewer than ranks, they go through a copy, too."""
 
     def __init__(self, communicator: Communicator, gradients, shapes, equalize: bool, options: dict):
         count = max(gradients.numel(), communicator.size)
@@ -82,8 +82,8 @@ class Average:
     def run(self, gradients, exact: bool) -> None:
         """Replaces the gradients by their average over the ranks. Collective; blocks.
 
-        Where any rank's are not finite they become NaN on all ranks, as an exact average would make them: a GradScaler
-        skips the step.
+        If any rank's gradients are not finite, all become NaN on all ranks, as in an exact average: a GradScaler skips
+        the step.
         """
         try:
             if self._copy is None:
@@ -98,7 +98,7 @@ class Average:
 
     @property
     def info(self) -> AllreduceInfo:
-        """The Allreduce's. Local."""
+        """The Allreduce's info. Local."""
         return self._average.info
 
     def packed(self) -> Dict[str, torch.Tensor]:

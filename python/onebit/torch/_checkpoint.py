@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """States of the optimizers in checkpoints of torch.distributed.checkpoint.
 
-Its get_optimizer_state_dict can't have them: it makes a step of the optimizer to see what its state is made of.
+Its get_optimizer_state_dict can't take them: it makes a step of the optimizer to see what the state consists of.
 """
 
 import inspect
@@ -33,15 +33,15 @@ def checkpoint_state(optimizer: SavedOptimizer) -> Dict[str, torch.Tensor]:
 def load_checkpoint(optimizer: SavedOptimizer, path, name: str = "optimizer") -> None:
     """Goes on from a checkpoint that `checkpoint_state` was saved in, of any number of ranks. Collective; blocks.
 
-      path  of the checkpoint, or a storage reader of torch.distributed.checkpoint. Each rank reads its own state, or,
-            where their number has changed, or their nodes, those of all ranks
+      path  of the checkpoint, or a storage reader of torch.distributed.checkpoint. Each rank reads its own state, or
+            all ranks' states, if the number of ranks or their nodes have changed
       name  that the state has in the checkpoint
 
-    Parameters are overwritten, as by `load_state_dict`. What reading raises on a rank is InvalidArgument on the others.
+    Parameters are overwritten, as by `load_state_dict`. A reading error of one rank is InvalidArgument on the others.
     """
     try:
         _load_read(optimizer, path, name, all_ranks=False)
-    except BadState:  # on every rank: on two levels, say, and one stands on another node than the rank that has saved
+    except BadState:  # on every rank: with two levels, for example, if one is on another node than the rank that saved
         _load_read(optimizer, path, name, all_ranks=True)
 
 
@@ -70,9 +70,9 @@ def _read(optimizer: SavedOptimizer, path, name: str, all_ranks: bool) -> dict:
 
 
 def _load(dcp, tensors: dict, reader) -> None:
-    """Each rank by itself, for they want different tensors."""
+    """Each rank loads by itself, because ranks want different tensors."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the one, that a single process loads; of the other, that it is deprecated
+        warnings.simplefilter("ignore")  # dcp.load: a single process loads; load_state_dict: it is deprecated
         if "no_dist" in inspect.signature(dcp.load).parameters:
             dcp.load(tensors, storage_reader=reader, no_dist=True)
         else:

@@ -52,7 +52,7 @@ def attempt(function: Callable[[], Any]) -> Tuple[Any, Optional[Exception]]:
 
 
 def agree(group, failure: Optional[Exception]) -> None:
-    """Raises on every rank of the group if any has a failure: that, and InvalidArgument on the others. Collective."""
+    """If any rank has a failure, raises it there, and InvalidArgument on the group's other ranks. Collective."""
     raise_together(failure, gather(group, reason_of(failure)))
 
 
@@ -68,7 +68,7 @@ def reason_of(failure: Optional[Exception]) -> bytes:
 
 
 def raise_together(failure: Optional[Exception], reasons: List[bytes]) -> None:
-    """Raises this rank's failure, or InvalidArgument for the first of the others'."""
+    """Raises this rank's failure, or InvalidArgument for the first failure of another rank."""
     if failure is not None:
         raise failure
     for other, reason in enumerate(reasons):
@@ -78,7 +78,7 @@ def raise_together(failure: Optional[Exception], reasons: List[bytes]) -> None:
 
 
 def global_ranks(group) -> List[int]:
-    """The default group's numbers of the group's ranks, in the group's order."""
+    """The group's ranks, by their numbers in the default group, in the group's order."""
     if group is None or group is dist.group.WORLD:
         return list(range(dist.get_world_size()))
     to_global = getattr(dist, "get_global_rank", None) or dist.distributed_c10d._get_global_rank

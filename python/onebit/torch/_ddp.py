@@ -11,7 +11,7 @@ from onebit.torch._average import Average, Averaging, HookInfo
 
 
 class HookState(Averaging):
-    """What `ddp_hook` remembers from step to step: what has not been delivered yet of each bucket's gradients.
+    """What `ddp_hook` keeps from step to step: the undelivered part of each bucket's gradients.
 
         model = DistributedDataParallel(model)
         model.register_comm_hook(onebit.torch.HookState(warmup_steps=1000), onebit.torch.ddp_hook)
@@ -30,12 +30,12 @@ class HookState(Averaging):
 
           group         process group of torch.distributed; None: the default one
           communicator  in place of a group: an onebit communicator of the same ranks
-          warmup_steps  steps that average exactly, before the first compressed one. None: 1000 of codecs "sign",
+          warmup_steps  steps that average exactly, before the first compressed one. None: 1000 for codecs "sign",
                         "means", "ternary", "int2", "topk", "randomk" and "powersgd", which Adam needs, or with
                         equalize=True; else 0
-          equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
-                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
-                        True of codecs "sign", "means", "ternary" and "int2", False of the others
+          equalize      after the warm-up each gradient is divided by the magnitude that its element had at the
+                        warm-up's end, and the average is multiplied by it: small gradients don't drown. 4 bytes of
+                        memory per element. None: True for codecs "sign", "means", "ternary" and "int2", else False
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
                         rounding, levels, error_type, check, threads. Matrices of "powersgd" are the parameters
         """
@@ -70,7 +70,7 @@ class HookState(Averaging):
         """Goes on from what `state_dict` returned on this rank. To be called on every rank.
 
         A bucket's error is loaded when that bucket is averaged for the first time. DDP lays buckets out anew after the
-        first step: that one begins with no error.
+        first step: the first step begins with no error.
         """
         self.steps = state["steps"]
         self._bytes_before = self.info.bytes_sent
@@ -78,7 +78,7 @@ class HookState(Averaging):
         self._loaded = list(state["buckets"])
 
     def _bucket(self, gradients, parameters) -> "_Bucket":
-        """A bucket, in place of those that had its parameters before DDP laid buckets out anew."""
+        """A bucket. It replaces the buckets that had its parameters before DDP laid buckets out anew."""
         sent = self.info.bytes_sent
         kept = set(map(id, parameters))
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if kept.isdisjoint(key)}
@@ -93,7 +93,7 @@ class HookState(Averaging):
 
 
 def _shape_in_memory(tensor: torch.Tensor) -> List[int]:
-    """Sizes, the dimension first whose elements are furthest apart: gradients lie as their parameters do."""
+    """Sizes, those of the largest stride first: gradients lie in memory as their parameters do."""
     return [size for _, size in sorted(zip(tensor.stride(), tensor.shape), key=lambda pair: -pair[0])]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Type, Union
 from onebit.torch._optimizer import FusedOptimizer
 from onebit.torch.optimizers import OneBitAdam, OneBitLamb, ZeroOneAdam
 
-# DeepSpeed's 1-bit optimizers take these keys, and do nothing with them but what the value here asks for.
+# DeepSpeed's 1-bit optimizers take these keys, but always behave as with the value here.
 _WITHOUT_MEANING = {
     "bias_correction": False,
     "eps_inside_sqrt": False,
@@ -25,7 +25,7 @@ _SAME = {name: name for name in ("lr", "betas", "eps", "weight_decay", "max_grad
 
 
 class _Kind(NamedTuple):
-    """How a type of DeepSpeed's is called and set here."""
+    """The class, and the settings, of a type of DeepSpeed's here."""
 
     optimizer: Type[FusedOptimizer]
     renamed: Dict[str, str]
@@ -60,7 +60,7 @@ _KINDS = {
 _FREEZE_STEP = 100000
 _LOCAL_STEP_SCALER = 32678
 
-# Sections that change the training, and that are no optimizer's.
+# Sections that change the training but are no optimizer's.
 _OF_THE_LOOP = (
     "activation_checkpointing",
     "amp",
@@ -92,8 +92,9 @@ def from_deepspeed(params, config: Union[str, Path, dict], **options) -> FusedOp
 
     Warns once, of keys that have no meaning here and of sections that are the training loop's. Raises ValueError for
     another type, a key that the type doesn't have, "auto" that no option replaces, AMSGrad, and ZeRO.
-    DeepSpeed doesn't correct the bias of the moments; nor does this (bias_correction=True does). It freezes after
-    100000 steps if it isn't told when; freeze_step="auto" finds out. docs/from-deepspeed.md says what else differs.
+    DeepSpeed doesn't correct the bias of the moments; neither does this optimizer (bias_correction=True does). Without
+    a freeze step it freezes after 100000 steps; freeze_step="auto" finds one. docs/from-deepspeed.md says what else
+    differs.
     """
     settings = config if isinstance(config, dict) else _read(Path(config))
     block = settings.get("optimizer") or {}
@@ -124,7 +125,7 @@ def _read(path: Path) -> dict:
 
 
 def _refuse(kind: _Kind, name: str, given: dict, settings: dict) -> None:
-    """Raises ValueError for what DeepSpeed itself refuses: such a configuration has never trained anything."""
+    """Raises ValueError for settings that DeepSpeed itself refuses: such a configuration has never trained anything."""
     known = {*_SAME, *kind.renamed, *kind.without_meaning, *_WITHOUT_MEANING}
     unknown = sorted(set(given) - known)
     if unknown:
@@ -186,7 +187,7 @@ def _ignored(kind: _Kind, given: dict) -> List[str]:
 
 
 def _warn(ignored: List[str], settings: dict, arguments: dict) -> None:
-    """One warning for all that this configuration said and that happens otherwise, or must happen elsewhere."""
+    """One warning for all settings that have another effect here, or that other code must follow."""
     parts = []
     if ignored:
         parts.append(f"{', '.join(sorted(ignored))} have no meaning for onebit")

@@ -8,7 +8,7 @@ has the weights, and "optimizer" the moments in one of three forms:
   "unfused"       1-bit LAMB in 16 bits: the same within, and a list of float32 weights for each group ("fp32_groups")
   "fused"         1-bit and 0/1 Adam in 16 bits: likewise, but a group's parameters are one flat tensor
                   ("fp32_groups_flat")
-In 16 bits a group has those parameters alone that require a gradient.
+In 16 bits a group has only the parameters that require a gradient.
 """
 
 from pathlib import Path
@@ -83,7 +83,7 @@ def load_deepspeed_checkpoint(
 
 
 def _take_over(saved: _Saved, model, optimizer: FusedOptimizer) -> None:
-    model.load_state_dict(saved.weights, strict=False)  # what is missing has been looked at
+    model.load_state_dict(saved.weights, strict=False)  # missing weights have been checked
     tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     with torch.no_grad():
         for number, master in saved.masters.items():
@@ -174,7 +174,7 @@ def _result(file: Path, content: dict, outer: dict, inner: dict, moments: Dict[i
 
 
 def _check_weights(saved: dict, model) -> None:
-    """Raises ValueError if the model isn't what the weights are of. Those of frozen parameters may be missing."""
+    """Raises ValueError if the weights are of another model. Weights of frozen parameters may be missing."""
     wanted = model.state_dict()
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     unknown = [name for name in saved if name not in wanted]
@@ -199,7 +199,7 @@ def _members(optimizer: FusedOptimizer, trainable: bool) -> Iterable[Tuple[List[
 
 
 def _masters(outer: dict, group: int, shapes: List[torch.Size], where: str) -> List[torch.Tensor]:
-    """float32 weights of a group; none where the training was in float32."""
+    """float32 weights of a group; none if the training was in float32."""
     if "fp32_groups_flat" in outer:
         return _pieces(outer["fp32_groups_flat"][group].detach(), shapes, where)
     if "fp32_groups" in outer:

@@ -6,7 +6,7 @@ from onebit.torch._optimizer import FusedOptimizer
 
 
 def attach_to_deepspeed(engine):
-    """Has a DeepSpeed engine leave averaging and clipping to its optimizer, one of this package. Local; on every rank.
+    """Lets a DeepSpeed engine's optimizer, one of this package, do the averaging and clipping. Local; on every rank.
 
         optimizer = onebit.torch.OneBitAdam(model.parameters(), max_grad_norm=1.0)
         engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)

@@ -1,9 +1,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges that begin in the backward pass: the C optimizer hears of each gradient as soon as it is accumulated.
+"""Exchanges that begin in the backward pass: the C optimizer is told of each gradient as soon as it is accumulated.
 
-A step that has begun keeps its settings, and reads the gradients as they were. So whatever would be changed between the
-backward pass and `step` is found there, and ends the step on all ranks: it is never silently left out.
+A step that has begun keeps its settings, and reads the gradients as they were. So `step` finds every change between the
+backward pass and `step`, and such a change ends the step on all ranks: it is never silently left out.
 """
 
 import functools
@@ -51,10 +51,10 @@ class EarlyGradients:
         return bool(self._told)
 
     def tell(self, number: int) -> None:
-        """A parameter's gradient is complete. Raises RuntimeError if it was already."""
+        """A parameter's gradient is complete. Raises RuntimeError if it was complete already."""
         tensor = self._parameters[number].tensor
         if tensor.is_cuda and torch.cuda.current_stream(tensor.device).cuda_stream != self._stream:
-            return  # the stream of the optimizer's work isn't behind this gradient's: `step` is
+            return  # the optimizer's stream isn't ordered after this gradient's: `step` is
         if number in self._told:
             self._spoiled = (
                 f"{self._parameters[number].name} got its gradient twice: all backward passes of a step but the last "
@@ -68,7 +68,7 @@ class EarlyGradients:
         self._told[number] = tensor.grad, tensor.grad._version
 
     def complete(self) -> None:
-        """Passes on the other gradients, for the step. Raises RuntimeError where one that is on its way has changed."""
+        """Passes on the other gradients, for the step. Raises RuntimeError if one on its way has changed."""
         if self._spoiled:
             raise RuntimeError(self._spoiled)
         for number, parameter in enumerate(self._parameters):

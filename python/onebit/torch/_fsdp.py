@@ -15,7 +15,7 @@ from onebit.torch._average import Average, Averaging, HookInfo
 
 
 class FsdpHook(Averaging):
-    """What `fsdp_hook` returns: what has not been delivered yet of each parameter group's gradients."""
+    """What `fsdp_hook` returns: the undelivered part of each parameter group's gradients."""
 
     def __init__(self, model, group, communicator, warmup_steps: Optional[int], equalize: Optional[bool], options: dict):
         modules = _sharded(model)
@@ -29,7 +29,7 @@ class FsdpHook(Averaging):
 
     @property
     def steps(self) -> int:
-        """Averages that the parameter group that has had most has had."""
+        """The largest number of averages of any parameter group."""
         return max(group.steps for group in self._groups.values())
 
     @property
@@ -118,17 +118,17 @@ def fsdp_hook(
     last backward pass. A divisor of set_gradient_divide_factor is that of one replica.
 
     Raises RuntimeError for a PyTorch without FSDPModule.set_all_reduce_hook, ValueError for a model without FSDP2 or
-    one that was sharded over the replicas' dimension, too, and Mismatch on every rank where replicas' parameters
+    one that was sharded over the replicas' dimension, too, and Mismatch on every rank if replicas' parameters
     differ.
     """
     return FsdpHook(model, replicas, communicator, warmup_steps, equalize, options)
 
 
 def module_type() -> Optional[type]:
-    """FSDPModule, where it can be given an all-reduce."""
+    """FSDPModule, if it can be given an all-reduce."""
     try:
         from torch.distributed.fsdp import FSDPModule
-    except Exception:  # Debian 12's can't be imported, for its Python is younger than it
+    except Exception:  # Debian 12's can't be imported: its PyTorch is older than its Python
         return None
     return FSDPModule if hasattr(FSDPModule, "set_all_reduce_hook") else None
 
@@ -151,7 +151,7 @@ def _sharded(model) -> dict:
 
 
 def _require_equal_replicas(modules: dict, comm: Communicator) -> None:
-    """Not where parameters have no values yet (on the meta device)."""
+    """Skips parameters that have no values yet (on the meta device)."""
     parameters = {id(p): p for module in modules.values() for p in module.parameters()}.values()
     shards = [p.to_local() for p in parameters if hasattr(p, "to_local") and not p.is_meta]
     shards = [shard for shard in shards if shard.numel() > 0]

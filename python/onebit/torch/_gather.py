@@ -20,7 +20,7 @@ def has_ranks(group, rank: int, size: int) -> bool:
 
 
 def to_rank(to: int, mine: torch.Tensor, group) -> List[torch.Tensor]:
-    """Every rank's bytes, in rank order, on the group's rank `to`; on the others `mine` alone. Collective; blocks.
+    """Every rank's bytes, in rank order, on the group's rank `to`; on other ranks only `mine`. Collective; blocks.
 
     mine  flat, uint8, in the host's memory; ranks' sizes may differ
     """

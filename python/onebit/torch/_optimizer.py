@@ -1,6 +1,6 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
+"""What all PyTorch optimizers of onebit share: they differ only in their kind and in their options."""
 
 import contextlib
 import itertools
@@ -26,8 +26,8 @@ from onebit.torch._saved import SavedOptimizer, settings_of
 class FusedOptimizer(SavedOptimizer):
     """Averages gradients over the ranks and moves the parameters, in one call of the C library. Not to be instantiated.
 
-    It takes DistributedDataParallel's place: give it the bare model's parameters. Every method that isn't said to be
-    local is collective.
+    It takes DistributedDataParallel's place: give it the bare model's parameters. Every method is collective, unless it
+    is said to be local.
     """
 
     _kind: OptimizerKind
@@ -61,8 +61,8 @@ class FusedOptimizer(SavedOptimizer):
           bucket_size    elements, about, whose exchange begins together in the backward pass, or "suggested"; 0: `step`
                          exchanges all. Worth it on slow networks (docs/ARCHITECTURE.md has figures): see `no_sync`
           exact_1d       True: parameters of at most one dimension, biases and normalisations as a rule, are averaged
-                         exactly in every step, as those of no_compress groups are. Where that would be fewer elements
-                         than ranks they are compressed, with a warning. It can't change from save to load
+                         exactly in every step, like those of no_compress groups. If these are fewer elements than
+                         ranks, they are compressed, with a warning. It can't change from save to load
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
         self.options = {
@@ -75,7 +75,7 @@ class FusedOptimizer(SavedOptimizer):
         """What the C optimizer is made with, besides the parameter groups."""
         self._exact_1d = bool(exact_1d)
         self._group = group
-        self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
+        self._is_ours = communicator is None  # then parameters are rank 0's, and `close` closes it
         if communicator is not None:
             self._communicator = communicator
         self._begin_without_state()
@@ -98,7 +98,7 @@ class FusedOptimizer(SavedOptimizer):
         self._adding = False
 
     def add_param_group(self, param_group) -> None:
-        """Adds parameters, before the first step; they become rank 0's. Raises RuntimeError after it. Collective."""
+        """Adds parameters with rank 0's values. Raises RuntimeError after the first step. Collective."""
         if self._fused is not None:
             raise RuntimeError("a parameter group can't be added after the first step")
         add = super().add_param_group
@@ -108,7 +108,7 @@ class FusedOptimizer(SavedOptimizer):
             self._add(lambda: add(param_group))
 
     def _add(self, add) -> None:
-        """Calls what adds parameter groups, and gives these rank 0's values. All ranks raise what one does."""
+        """Calls `add`, and gives the added parameter groups rank 0's values. If one rank raises, all ranks raise."""
         before = len(getattr(self, "param_groups", ()))
         _, failure = attempt(add)
         try:
@@ -127,8 +127,8 @@ class FusedOptimizer(SavedOptimizer):
     def step(self, closure=None, *, grad_scaler=None):
         """One step with the gradients as they now are. Collective; blocks. Returns the closure's result.
 
-        A rank's gradients are its own: they are not averaged before. A parameter without one counts as zero. Where no
-        parameter of a rank has one in the first step, that is RuntimeError, and Cancelled on the others.
+        A rank's gradients are its own: they are not averaged before. A missing gradient counts as zero. If no parameter
+        of a rank has a gradient in the first step, this rank raises RuntimeError, and the others Cancelled.
         Raises Nonfinite on every rank for a NaN or an infinity in any rank's gradients: nothing has changed. With a
         GradScaler it isn't raised: every rank's scaler lowers its scale. An exception that the closure raises on this
         rank is Cancelled on the others.
@@ -152,8 +152,8 @@ class FusedOptimizer(SavedOptimizer):
     def no_sync(self):
         """For all of a step's backward passes but the last, where gradients are accumulated and there is a bucket_size.
 
-        Exchanges begin in the backward passes outside. A step that has begun with one reads the gradients, and has the
-        settings, as they were then: `step` raises RuntimeError where they have changed since, and Cancelled on other
+        Exchanges begin in the backward passes outside. A step that begins in such a pass reads the gradients, and has
+        the settings, as they are then. If they have changed since, `step` raises RuntimeError, and Cancelled on other
         ranks. Local. Without a bucket_size it does nothing.
         """
         early = self._early
@@ -167,7 +167,7 @@ class FusedOptimizer(SavedOptimizer):
                 early.paused = paused
 
     def cancel_step(self, reason: str = "") -> None:
-        """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
+        """In place of `step`: cancels it on all ranks, for example if a backward pass ran out of memory.
 
         Other ranks call `step`, and get Cancelled. Nothing has changed, and the next step may follow.
         """
@@ -193,7 +193,7 @@ class FusedOptimizer(SavedOptimizer):
         raise ValueError("the optimizer doesn't have this parameter, or it required no gradient at the first step")
 
     def close(self) -> None:
-        """Releases the state and the communicator. Garbage collection does it, too, but over NCCL."""
+        """Releases the state and the communicator. Garbage collection does this, too, except over NCCL."""
         if self._early is not None:
             self._early.close()
         if self._fused is not None:
@@ -209,7 +209,7 @@ class FusedOptimizer(SavedOptimizer):
         set_options(config, self.options)
 
     def _ready(self, check: bool = True) -> None:
-        """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
+        """Makes the C optimizer if there is none; this is collective. `check`: parameters must be equal."""
         if self._fused is not None:
             return
         fused = self._fused = self._create(check and not self._packed)
@@ -223,7 +223,7 @@ class FusedOptimizer(SavedOptimizer):
             self._early = EarlyGradients(fused, self._parameters, self._stream, self._begin_early)
 
     def _found(self) -> list:
-        """((its group, exact?), Parameter) of all that are to be optimized; what can fail on one rank alone."""
+        """((its group, exact?), Parameter) of each parameter to be optimized. May fail on one rank alone."""
         numbers = itertools.count()
         exact_1d = self._keeps_1d_exact()
         found = [
@@ -244,7 +244,7 @@ class FusedOptimizer(SavedOptimizer):
         return found
 
     def _keeps_1d_exact(self) -> bool:
-        """Whether parameters of one dimension are: where each rank has an element to add up."""
+        """Whether parameters of one dimension are averaged exactly: only if each rank has an element to add up."""
         if not self._exact_1d:
             return False
         exact = sum(
@@ -294,7 +294,7 @@ class FusedOptimizer(SavedOptimizer):
             return closure()
 
     def _pass_step(self, grad_scaler) -> None:
-        """Hands the C library what the step needs. Raises where it can't be made."""
+        """Hands the C library what the step needs. Raises if the step can't be made."""
         self._scaler = grad_scaler
         scale = 1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self)
         self._check_parameters()
@@ -315,12 +315,12 @@ class FusedOptimizer(SavedOptimizer):
             )
 
     def _begin_early(self) -> None:
-        """The first gradient of a step is there. Scales are those of the scaler that the last step had."""
+        """The first gradient of a step is there. The scale is that of the last step's scaler."""
         self._check_parameters()
         self._pass_settings(1.0 if self._scaler is None else _amp.scale_of(self._scaler, self))
 
     def _check_parameters(self) -> None:
-        """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError for what it can't follow."""
+        """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError if it can't follow a change."""
         for number, parameter in enumerate(self._parameters):
             if parameter.tensor.data_ptr() != parameter.address:
                 self._created().set_parameters(number, parameter.moved())
@@ -335,7 +335,7 @@ class FusedOptimizer(SavedOptimizer):
         return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else 0
 
     def _pass_settings(self, gradient_scale: float) -> None:
-        """Hands what has changed to the C library."""
+        """Hands changed settings to the C library."""
         fused = self._created()
         settings = [settings_of(group) for group in self.param_groups]
         for number, (index, exact) in enumerate(self._parts):
@@ -372,7 +372,7 @@ class FusedOptimizer(SavedOptimizer):
             )
 
     def _step_fused(self, quietly: bool) -> bool:
-        """Whether it was skipped, for gradients that aren't finite; if not `quietly` Nonfinite is raised then."""
+        """Whether it was skipped because gradients aren't finite. Raises Nonfinite then, unless `quietly`."""
         self._gathered = None
         try:
             self._created().step()
@@ -395,4 +395,4 @@ class FusedOptimizer(SavedOptimizer):
     def _forget_early(self) -> None:
         if self._early is not None and self._early.begun:
             self._early.forget()
-            self._addresses = []  # have been passed one by one
+            self._addresses = []  # they were passed one by one

@@ -13,7 +13,7 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 
 
 class Parameter:
-    """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
+    """Where a parameter and its gradient lie. A 16-bit parameter is the copy of a float32 master."""
 
     __slots__ = (
         "tensor",
@@ -49,13 +49,13 @@ class Parameter:
         self._copy: Optional[torch.Tensor] = None
 
     def registered(self, group: int) -> Tensor:
-        """What the C optimizer is told of it."""
+        """What the C optimizer is told of the parameter."""
         flat = _dense.flat(self.tensor)
         parameters, copy = (flat, None) if self.master is None else (self.master, flat)
         return Tensor(parameters, None, group, copy, self.name, _DTYPES[self.tensor.dtype])
 
     def moved(self) -> torch.Tensor:
-        """Its elements where they lie now, after its data was replaced. Raises RuntimeError if it isn't what it was."""
+        """Its elements where they lie now, after its data was replaced. Raises RuntimeError if its kind has changed."""
         if self.master is not None or self.tensor.dtype is not torch.float32 or self.tensor.stride() != self._stride:
             raise RuntimeError(f"{self.name} was replaced by one of another kind or layout: make a new optimizer")
         if self.tensor.numel() != self._count or self.tensor.data_ptr() == 0:
@@ -91,9 +91,9 @@ class Parameter:
 
 
 def mark_changed(tensors: list) -> None:
-    """Tells autograd that the tensors were written to: a backward pass that needs what they were raises.
+    """Tells autograd that the tensors were written to: a backward pass that needs the old values raises.
 
-    PyTorch can be told from 2.1 on; of many at once in later versions.
+    PyTorch can be told from 2.1 on. Later versions can be told of many tensors at once.
     """
     increment = getattr(torch.autograd.graph, "increment_version", None)
     if increment is None:

@@ -20,7 +20,7 @@ _CONSOLIDATE = "call consolidate_state_dict() on every rank before one rank's st
 
 
 class SavedOptimizer(torch.optim.Optimizer):
-    """The half of FusedOptimizer that has to do with its state. Not to be instantiated."""
+    """The half of FusedOptimizer that handles its state. Not to be instantiated."""
 
     _communicator: Communicator
     _group = None
@@ -29,7 +29,7 @@ class SavedOptimizer(torch.optim.Optimizer):
         self._adding = False  # the groups that it is made with
         self._fused: Optional[Optimizer] = None
         self._packed: list = []  # a copy's state, until its first step
-        self._gathered: Optional[List[torch.Tensor]] = None  # of all ranks, or of this one alone, until the next step
+        self._gathered: Optional[List[torch.Tensor]] = None  # of all ranks, or only of this rank, until the next step
         self._said_alone = False
         self._early: Optional[EarlyGradients] = None
         self._scaler = None  # of the last step
@@ -47,7 +47,7 @@ class SavedOptimizer(torch.optim.Optimizer):
 
         "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's errors and its
         share of the moments; before the first step there are none. Each rank saves its own. Or one rank saves for all:
-        `consolidate_state_dict` comes first. Rank 0 warns, once, where it has not been called.
+        `consolidate_state_dict` comes first. Rank 0 warns, once, if it has not been called.
         """
         if self._gathered is not None:
             return self._state_with(self._gathered)
@@ -64,8 +64,8 @@ class SavedOptimizer(torch.optim.Optimizer):
           to  the same on every rank
 
         The states travel through the process group, in the host's memory or, with NCCL, through the GPU's. Rank `to`
-        keeps them all until the next step. Raises RuntimeError on every rank where no process group has this
-        optimizer's ranks: `merge_state_dicts` takes what the program has gathered.
+        keeps them all until the next step. Raises RuntimeError on every rank if no process group has this
+        optimizer's ranks: `merge_state_dicts` takes states that the program has gathered.
         """
         blobs, failure = attempt(lambda: self._blobs_for(to))
         _start.agree(self._communicator, failure)
@@ -76,7 +76,7 @@ class SavedOptimizer(torch.optim.Optimizer):
         return {**super().state_dict(), "onebit": list(blobs)}
 
     def _blobs_for(self, to: int) -> List[torch.Tensor]:
-        """This rank's state, to be gathered. Raises where that can't be."""
+        """This rank's state, to be gathered. Raises if gathering is impossible."""
         comm = self._communicator
         if not 0 <= to < comm.size:
             raise ValueError(f"to={to}: a rank wanted, 0 to {comm.size - 1}")
@@ -102,10 +102,9 @@ class SavedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict) -> None:
         """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
 
-        A state of another number of ranks, or of ranks that exchange otherwise or stand on other nodes, is loaded from
-        all its ranks' states, on every rank: from one dictionary that `consolidate_state_dict` or `merge_state_dicts`
-        has made. Raises BadState or Mismatch on every rank, and changes
-        nothing, if any rank's doesn't fit, or is missing.
+        A state of another number of ranks, or of ranks with another exchange or on other nodes, is loaded from all its
+        ranks' states, on every rank: from one dictionary that `consolidate_state_dict` or `merge_state_dicts` has made.
+        Raises BadState or Mismatch on every rank, and changes nothing, if any rank's state doesn't fit, or is missing.
         The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
         """
         ours = super().state_dict()["param_groups"]
@@ -143,13 +142,13 @@ class SavedOptimizer(torch.optim.Optimizer):
         self._pass_all_settings_next()
 
     def _pass_all_settings_next(self) -> None:
-        """After a load, which has changed those in C, too."""
+        """After a load, which has changed the settings in C, too."""
         self._settings = [dict(settings, lr=None) for settings in self._settings]
         self._gradient_scale = 0.0  # none
 
     def _unpack(self, packed) -> None:
-        """Raises InvalidArgument where a setting that can't change any more isn't that of the state."""
-        self._pass_settings(1.0)  # before: with the state's variances, frozen ones may be, some can't change
+        """Raises InvalidArgument if a setting that can't change any more differs from the state's."""
+        self._pass_settings(1.0)  # first: with the state's variances, which may be frozen, some can't change
         try:
             self._created().unpack_state(packed)
         except BadState as error:
@@ -161,8 +160,8 @@ class SavedOptimizer(torch.optim.Optimizer):
     def __deepcopy__(self, memo):
         """An optimizer of copies of the parameters, with this one's settings and state as they are now. Local.
 
-        The copy's first step, on every rank, makes its state: as collective as any. It shares the communicator, which
-        is open until then; the parameters of a copy are not sent by rank 0.
+        The copy's first step makes its state; like any step it is collective. The copy shares the communicator, which
+        must be open until then. Rank 0 does not send the parameters of a copy.
         """
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
@@ -178,7 +177,7 @@ class SavedOptimizer(torch.optim.Optimizer):
         raise TypeError(f"{type(self).__name__} can be copied by copy.deepcopy alone, and saved by state_dict()")
 
     def _take_over_packed(self) -> None:
-        """A copy's state, but for float32 parameters, which may have changed since."""
+        """Takes over a copy's state, except float32 parameters, which may have changed since."""
         if not self._packed:
             return
         now = [(p.tensor.detach(), p.tensor.detach().clone()) for p in self._parameters if p.master is None]
@@ -189,12 +188,12 @@ class SavedOptimizer(torch.optim.Optimizer):
 
 
 def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
-    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
+    """All ranks' `state_dict()`, in any order, as one: for one file, which any number of ranks can load. Local."""
     return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
 
 
 def settings_of(group) -> dict:
-    """What the C library is told of a parameter group, and may be told anew."""
+    """The settings of a parameter group that the C library is told, and may be told anew."""
     values = {name: group[name] for name in SETTINGS}
     values["lr"] = float(values["lr"])
     values["betas"] = tuple(values["betas"])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared.
 
-What fails on one rank before it comes to a collective call fails on all: they agree first.
+If one rank fails before it comes to a collective call, all ranks fail: they agree first.
 """
 
 import zlib
@@ -40,7 +40,7 @@ def require_same_shapes(groups, group) -> None:
 
 
 def agree(comm, failure: Optional[Exception]) -> None:
-    """Raises on every rank if any has a failure: that, and InvalidArgument on the others. Collective; blocks."""
+    """If any rank has a failure, raises it there, and InvalidArgument on the others. Collective; blocks."""
     failed = torch.zeros(comm.size)
     failed[comm.rank] = float(failure is not None)
     if _mean(failed, comm).any():
@@ -67,7 +67,7 @@ def require_equal(parameters, comm) -> None:
 
 
 def require_same(number: int, name: str, comm) -> None:
-    """Raises Mismatch on every rank, if the ranks' numbers, below 2^24, are not one. Collective; blocks."""
+    """Raises Mismatch on every rank, if the ranks' numbers, below 2^24, differ. Collective; blocks."""
     numbers = _everyones(number, comm)
     if len(set(numbers)) > 1:
         raise Mismatch(f"{name}: ranks 0 to {comm.size - 1} pass {numbers}; the same wanted")

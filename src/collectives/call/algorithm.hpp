@@ -14,7 +14,7 @@
 
 namespace onebit {
 
-/// What each of so many values is multiplied by when they are added up.
+/// The factor of each value when `values` of them are added up.
 inline float share_of(onebit_op_t op, std::size_t values) {
     return op == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values);
 }
@@ -25,26 +25,26 @@ inline float share_of(onebit_op_t op, std::size_t values) {
 class Vote {
   public:
     virtual ~Vote() = default;
-    /// False, once the stages have begun, where all values have been seen before after all.
+    /// False, once the stages have begun, if all values have already been looked at.
     virtual bool needed() const { return true; }
-    /// What was read of this slice, or made of it, is not finite. Whether a value is to blame.
+    /// What was read of this slice, or made from it, is not finite. Returns whether a value is the cause.
     virtual bool doubt(const Slice& slice) = 0;
     /// This rank votes no, for this reason.
     virtual void refuse(const Status& why) = 0;
-    /// This rank knows what there is to know of its values: tells the others its vote.
+    /// This rank knows all about its values: it tells the other ranks its vote.
     virtual Status cast() = 0;
-    /// Whether all have voted, as with an Exchange; false until this rank has.
+    /// Whether all ranks have voted, as with an Exchange; false until this rank has voted.
     virtual Status test(bool* known) = 0;
     /// The same on every rank, once known.
     virtual const Status& verdict() const = 0;
 };
 
-/// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
-/// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
-/// a dense one `input` and `output`, count elements each, the same or not overlapping; one on two levels `input`, and
-/// `sink` or on a GPU `output`.
+/// What one call works on. A flat compressed call reads `source` and writes `sink`, which must live until the call is
+/// finished. If `source` is NULL, it sends whatever lies there, because the call is going to be called off. If `sink`
+/// is NULL, the result is only kept. A dense call reads `input` and writes `output`, count elements each, the same or
+/// not overlapping. A call on two levels reads `input` and writes `sink`, or on a GPU `output`.
 struct Operands {
-    /// Of an algorithm that is for floats alone.
+    /// For an algorithm that takes only floats.
     const float* float_input() const { return static_cast<const float*>(input); }
     float* float_output() const { return static_cast<float*>(output); }
 
@@ -59,8 +59,8 @@ struct Operands {
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 
-/// One way of a collective, written once over Transport and Codec. Everything is planned and allocated when
-/// it is made; a call only walks through the stages.
+/// One way to do a collective, written once over Transport and Codec. Everything is planned and allocated when the
+/// algorithm is made; a call only goes through the stages.
 class Algorithm {
   public:
     virtual ~Algorithm() = default;
@@ -71,7 +71,7 @@ class Algorithm {
     virtual std::size_t workspace_bytes() const { return 0; }
     /// What info.transport says behind the channel's name.
     virtual const char* way() const { return ""; }
-    /// Bytes that this rank has sent to others otherwise than through the handle's channel.
+    /// Bytes that this rank has sent to other ranks by other ways than the handle's channel.
     virtual std::uint64_t bytes_sent() const { return 0; }
 };
 

@@ -9,7 +9,7 @@
 
 namespace onebit {
 
-/// The worker error of a level below the flat exchange, and the elements of the whole buffer that it is of.
+/// The worker error of a level below the flat exchange, and the elements of the whole buffer that it belongs to.
 struct LevelError {
     Feedback* error = nullptr;
     Chunk part;

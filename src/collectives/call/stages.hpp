@@ -14,14 +14,14 @@ enum class Step {
     kDone,     ///< go on with the next stage
     kAgain,    ///< a slice is done; there is more to do in this stage at once
     kWait,     ///< nothing to do until a peer's message comes
-    kInStream, ///< all is in a GPU's stream; nothing to do until that has come to it, but to learn how it ended
+    kInStream, ///< all is in a GPU's stream; what is left is to wait until it is done, and to learn how it ended
 };
 
 inline bool waits(Step step) {
     return step == Step::kWait || step == Step::kInStream;
 }
 
-/// What goes on of a handle between two calls of the program.
+/// What work of a handle goes on between two calls of the program.
 enum class UnderWay {
     kNothing,
     kExchange,  ///< of a step that has not been asked for yet
@@ -34,7 +34,7 @@ struct Stage {
     std::function<Status(Step*)> advance;
 };
 
-/// What a stage does that waits for a started operation, one with test(&done).
+/// The body of a stage that waits for a started operation, which has test(&done).
 template <typename Operation>
 Status wait_for(Operation& operation, Step* step) {
     bool done = false;
@@ -43,7 +43,7 @@ Status wait_for(Operation& operation, Step* step) {
     return {};
 }
 
-/// The stages that start an operation, one with start(), and wait for it; it must outlive them.
+/// The stages that start an operation, which has start(), and wait for it. The operation must outlive the stages.
 template <typename Operation>
 Stage start_stage(const char* name, Operation& operation) {
     return {name, [&operation](Step* step) {

@@ -13,8 +13,8 @@ namespace onebit {
 
 namespace {
 
-/// Few hops, and few messages in each: 4 and 12 for 256 ranks. Of few ranks each hop has one message: where ranks share
-/// cores, every message that is waited for is a time slice.
+/// Few hops, and few messages in each: 4 and 12 for 256 ranks. Between few ranks each hop has one message: where ranks
+/// share cores, every message that is waited for takes a time slice.
 std::size_t radix_for(std::size_t ranks) {
     return ranks < kManyRanks ? 2 : 4;
 }
@@ -26,7 +26,7 @@ Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t byt
     const auto ranks = static_cast<std::size_t>(transport.size());
     std::vector<std::size_t> offsets;
     for (std::size_t rank = 0; rank <= ranks; ++rank) offsets.push_back(rank * bytes);
-    // A GPU's stream has all messages of a hop under way at once, and waits for each hop: one.
+    // A GPU's stream has all messages of a hop under way at once, and waits for each hop: one hop.
     const bool straight = transport.is_stream_ordered() && ranks < kManyRanks;
     const std::size_t radix = straight ? kManyRanks : radix_for(ranks);
     return plan_bruck_all_gather(transport, tag, radix, all, offsets, exchange);
@@ -131,7 +131,7 @@ Status decide_now(Agreement& agreement, const Patience& patience, const Status& 
     agreement.begin(own, word, value, what);
     ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", patience, [&](bool* done, bool* moved) {
         Step step = Step::kDone;
-        const Status status = agreement.advance(&step); // the first one sends
+        const Status status = agreement.advance(&step); // the first call sends
         *done = agreement.decided();
         return status.ok() && !*done && meanwhile ? meanwhile(moved) : status;
     }));

@@ -19,9 +19,9 @@ struct Told {
     std::uint64_t value = 0;
 };
 
-/// Lets all ranks come to one verdict before any of them changes anything: each says whether it is ready, two words
-/// that must be the same everywhere, and a flag that need not be. 16 bytes of each rank; only where a rank is not ready
-/// do the reasons follow, in a second exchange, so that every rank can name the culprit.
+/// Lets all ranks come to one verdict before any of them changes anything. Each rank says whether it is ready, two
+/// words that must be the same everywhere, and a flag that may differ: 16 bytes. If a rank is not ready, the reasons
+/// follow in a second exchange, so that every rank can name the rank that failed.
 class Agreement {
   public:
     /// Plans the exchanges. Local. `tag` and `tag` + 1 are its own on this channel.
@@ -29,7 +29,7 @@ class Agreement {
 
     std::size_t ranks() const { return tickets_.size(); }
 
-    /// This rank's word: its own status, and what it is about to do. `what` names the two words for the message of a
+    /// This rank's part: its own status, and what it is about to do. `what` names the two words for the message of a
     /// MISMATCH.
     void begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
                bool flag = false);
@@ -47,7 +47,7 @@ class Agreement {
     Told told(std::size_t rank) const { return {tickets_[rank].word, tickets_[rank].value}; }
     /// How many ranks came with the flag; once that is known.
     std::size_t flagged() const;
-    /// False while messages are under way: what they are written to must then not be freed.
+    /// False while messages are under way: the memory they are written to must then not be freed.
     bool decided() const { return phase_ == Phase::kDecided; }
 
     /// Once agreed: bytes allocated.
@@ -65,7 +65,7 @@ class Agreement {
 
     Agreement(int rank, int size);
     static bool is_bad(const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; }
-    /// The first rank whose ticket is bad(ticket); the number of ranks: none is.
+    /// The first rank with a bad(ticket); the number of ranks: there is none.
     template <typename Bad>
     std::size_t first_rank(const Bad& bad) const {
         std::size_t rank = 0;
@@ -88,8 +88,8 @@ class Agreement {
 };
 
 /// Begins an agreement and waits for its verdict. Where the verdict doesn't come (TIMEOUT, TRANSPORT), decided() stays
-/// false. Blocks, and calls `meanwhile` over and over: it says whether something moved, for nobody is late while
-/// something does, and its failure ends the wait.
+/// false. Blocks, and calls `meanwhile` repeatedly. `meanwhile` says whether something moved: as long as something
+/// moves, no rank is late. Its failure ends the wait.
 Status decide_now(Agreement& agreement, const Patience& patience, const Status& own, std::uint32_t word = 0,
                   std::uint64_t value = 0, std::array<const char*, 2> what = {},
                   const std::function<Status(bool*)>& meanwhile = {});

@@ -21,9 +21,9 @@
 namespace onebit {
 namespace {
 
-/// Of docs/WIRE_FORMAT.md.
+/// The version of docs/WIRE_FORMAT.md.
 constexpr std::uint32_t kWireFormat = 1;
-/// What ranks tell each other when a handle is created has no format but the library's own, which patches don't change.
+/// What ranks tell each other when a handle is created is in the library's own format, which patches don't change.
 constexpr std::uint64_t kLibraryVersion = version_to_agree_on(ONEBIT_VERSION_NUMBER);
 
 /// Exchanges of the communicator's own channel.
@@ -199,7 +199,7 @@ Status Communicator::share_tuning_table(const std::string& name, TuningTable* ta
     ONEBIT_RETURN_IF_ERROR(agree_and_gather(read, &length, sizeof(length), lengths.data()));
     if (lengths[0] == 0) return agree({});
 
-    // An all-gather, of which only rank 0's part is wanted: once, and a table has a few kilobytes.
+    // An all-gather, of which only rank 0's part is used: it happens once, and a table has a few kilobytes.
     const std::size_t bytes = (lengths[0] + 3) / 4 * 4;
     std::string all;
     const Status allocated = catch_exceptions([&] {

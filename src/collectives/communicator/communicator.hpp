@@ -21,22 +21,22 @@
 
 namespace onebit {
 
-/// What libraries whose ranks work together have in common of their version number: all but the patch level.
+/// The part of the version that libraries must share for their ranks to work together: all but the patch level.
 constexpr std::uint64_t version_to_agree_on(int number) {
     return static_cast<std::uint64_t>(number / 100);
 }
 
-/// A group of ranks: the transport between them and what the environment said when it was made. Handles made from it
-/// open channels of their own and so outlive it.
+/// A group of ranks: the transport between them and what the environment said when the communicator was made. Handles
+/// made from it open channels of their own, and so outlive it.
 class Communicator {
   public:
-    /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on
-    /// all. MISMATCH where their libraries are of different versions. `timeout`: in the place of the environment's,
-    /// where it is not 0.
+    /// Reads the environment. Collective over the transport's ranks: a bad variable, or `own`, on one rank fails on
+    /// all. MISMATCH where the ranks' libraries are of different versions. `timeout`: if not 0, replaces the
+    /// environment's.
     static Status create(std::unique_ptr<Transport> transport, const Status& own,
                          std::unique_ptr<Communicator>* communicator, double timeout = 0);
 
-    /// The same without a word to the others, for ranks that share one environment.
+    /// The same without a message to the other ranks, for ranks that share one environment.
     static Status create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
 
     /// A communicator of the ranks that come with the same color, in the order of their keys, and of their ranks where
@@ -57,8 +57,8 @@ class Communicator {
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
     const NodeGroups& groups() const { return groups_; }
 
-    /// What a call of each form is expected to take between these ranks, once that is known; the same on every rank.
-    /// know_costs (selection/estimates.hpp) sees to it.
+    /// The time that a call of each form is expected to take between these ranks, once known; the same on every rank.
+    /// know_costs (selection/estimates.hpp) makes it known.
     bool knows_costs(onebit_memory_t memory, onebit_codec_t codec) const { return costs_[memory][codec].has_value(); }
     KnownCosts& costs(onebit_memory_t memory, onebit_codec_t codec) { return *costs_[memory][codec]; }
     void set_costs(onebit_memory_t memory, onebit_codec_t codec, KnownCosts costs) {
@@ -73,7 +73,7 @@ class Communicator {
     /// nothing changes on any rank.
     Status set(const char* name, const char* value);
 
-    /// What was allocated for values and results of its handles; they keep it.
+    /// What was allocated for values and results of its handles; the handles keep it, too.
     const std::shared_ptr<SharedBuffers>& shared_buffers() const { return shared_buffers_; }
 
     /// False once an agreement was not reached.
@@ -83,12 +83,11 @@ class Communicator {
     const Patience& patience() const { return patience_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return patience_.abort_switch; }
 
-    /// What this rank's part in a collective call came to. A TIMEOUT breaks the communicator, which spares this call,
-    /// and the others, a second wait. Any other status is left as it is, for an agreement.
+    /// `status`: how this rank's part in a collective call ended. A TIMEOUT breaks the communicator, which spares this
+    /// call, and the other ranks, a second wait. Any other status is left as it is, for an agreement.
     Status give_up_if_lost(const Status& status);
 
-    /// Every rank comes with its own status and leaves with the common one. Collective; blocks. The words as in
-    /// Agreement::begin.
+    /// Every rank brings its own status and gets the common one. Collective; blocks. The words as in Agreement::begin.
     Status agree(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
                  std::array<const char*, 2> what = {});
 
@@ -96,16 +95,16 @@ class Communicator {
     /// on every rank and a multiple of 4.
     Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
 
-    /// Sees to it that a channel with so many tags, and one of its nodes, will find them, if they can be had.
-    /// Collective, behind an agreement. Where ranks have to tell each other what they hold it blocks. Needs no memory
-    /// after the last message.
+    /// Makes sure, if possible, that there are tags for a channel with so many tags, and for one of its nodes.
+    /// Collective, behind an agreement. Blocks where ranks have to tell each other which tags they hold. Needs no
+    /// memory after the last message.
     Status make_room(int tags = kFewTags);
     /// A new channel between the same ranks. Collective.
     Status open_channel(std::unique_ptr<Transport>* channel, int tags = kFewTags);
     /// The first channel of a part of all ranks: with an abort switch and tags of its own, for another communicator.
     /// Collective; blocks; ends with an agreement.
     Status open_part(std::unique_ptr<Transport>* channel);
-    /// One of this rank's node, for values in a GPU's memory. As open_channel.
+    /// A channel of this rank's node, for values in a GPU's memory. As open_channel.
     Status open_node_channel(std::unique_ptr<Transport>* channel);
 
     /// Why this transport, in words; "" where it is what the program asked for.
@@ -114,7 +113,7 @@ class Communicator {
 
   private:
     Communicator() = default;
-    /// One that can agree. Local. Where it fails the transport stays the caller's.
+    /// Makes a communicator that can agree. Local. If it fails, the transport stays the caller's.
     static Status make(std::unique_ptr<Transport>* transport, std::unique_ptr<Communicator>* communicator);
 
     /// What a rank says when its communicator is split.
@@ -125,13 +124,13 @@ class Communicator {
     Status make_room_for_part();
     /// Asks all ranks which tags they hold, and frees the others. Collective, behind an agreement; blocks.
     Status reclaim_tags();
-    /// Of the ranks `members` of this one, in this order. Collective over all of this one's ranks, for tags are taken
-    /// first; else local.
+    /// A part of the ranks `members` of this communicator, in this order. Collective over all of its ranks, because
+    /// tags are taken first; else local.
     Status make_part(const std::vector<int>& members, std::unique_ptr<Communicator>* part);
 
     /// What the ranks tell each other at creation. Collective; blocks; ends with an agreement.
     Status meet(const Status& own, double timeout);
-    /// Of this rank.
+    /// Reads this rank's environment.
     Status look_at_environment(double timeout = 0);
 
     /// From every rank's node_identity().
@@ -141,7 +140,7 @@ class Communicator {
     /// blocks; ends with an agreement.
     Status share_tuning_table(const std::string& name, TuningTable* table);
 
-    /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
+    /// Keeps what made the communicator unusable: an unfinished exchange would collide with the next one.
     Status remember(const Status& status);
 
     std::unique_ptr<Transport> transport_;

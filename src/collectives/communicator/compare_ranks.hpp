@@ -19,8 +19,9 @@ struct NamedValue {
     static NamedValue of_double(const char* name, double value);
 };
 
-/// MISMATCH, naming the first value that differs and who has what, unless all ranks come with the same values; another
-/// rank's error where `own` isn't a success everywhere. Collective; blocks. The number of values is the same on all.
+/// MISMATCH unless all ranks come with the same values; it names the first value that differs and which rank has which
+/// value. Another rank's error where `own` isn't a success everywhere. Collective; blocks. The number of values is the
+/// same on all.
 Status compare_across_ranks(Communicator& communicator, const Status& own, std::span<const NamedValue> values);
 
 } // namespace onebit

@@ -9,7 +9,7 @@ namespace onebit {
 double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {
     const auto of = [form](const Row& row) { return row.microseconds[form]; };
     if (rows_.size() == 1 || count <= rows_.front().count) return of(rows_.front());
-    // The row after, or the last one: from there on its line goes on.
+    // The row after, or the last row, whose line goes on from there.
     auto after =
         std::find_if(rows_.begin() + 1, rows_.end() - 1, [count](const Row& row) { return row.count >= count; });
     const Row& before = *(after - 1);

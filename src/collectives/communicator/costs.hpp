@@ -20,11 +20,11 @@ namespace onebit {
 inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_PIPELINED,
                                             ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING};
 
-/// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between
-/// them, for a transfer is a latency and a rate.
+/// The time of a call in each form, by the number of elements: rows, estimated or measured, and straight lines between
+/// them, because a transfer has a latency and a rate.
 class Costs {
   public:
-    static constexpr double kNever = std::numeric_limits<double>::infinity(); ///< a form that can't be had
+    static constexpr double kNever = std::numeric_limits<double>::infinity(); ///< a form that is impossible
 
     struct Row {
         std::uint64_t count = 0;
@@ -37,7 +37,7 @@ class Costs {
     explicit Costs(std::vector<Row> rows) : rows_(std::move(rows)) {}
 
     double microseconds(onebit_algorithm_t form, std::uint64_t count) const;
-    /// The one of these forms that takes least; the first one where another is no quicker.
+    /// The quickest of these forms; of equally quick ones, the first.
     onebit_algorithm_t quickest(std::uint64_t count, std::span<const onebit_algorithm_t> forms) const;
 
     const std::vector<Row>& rows() const { return rows_; }
@@ -50,26 +50,26 @@ class Costs {
 /// same on every rank.
 class KnownCosts {
   public:
-    /// Constants alone, which nothing is going to better.
+    /// An estimate from constants, which no measurement will replace.
     explicit KnownCosts(Costs estimate) : lasting_(std::move(estimate)), costs_(lasting_) {}
 
     const Costs& costs() const { return costs_; }
     std::string source() const { return source_ + objection_; }
     bool is_estimate() const { return source_ == kEstimated; }
-    /// Those that no measurement changes: the estimate, or a table's. What is chosen by them is the same in each run.
+    /// Costs that no measurement changes: the estimate, or a table's. A choice by these costs is the same in each run.
     const Costs& lasting() const { return lasting_; }
     const char* lasting_source() const { return tuned_ ? "tuned" : "estimated"; }
-    /// Of a table.
+    /// Takes a table's costs.
     void tune(Costs costs);
     /// `known_to`: elements up to which nothing is left to be measured.
     void set(Costs costs, std::string source, std::uint64_t known_to = UINT64_MAX);
-    /// Whether the costs of so many elements are but estimated, or guessed from those of fewer, and might be measured.
+    /// Whether the costs of so many elements are only estimated, or guessed from fewer elements, and might be measured.
     bool wants_measuring(std::uint64_t count) const { return count > known_to_; }
-    /// They are but estimated, and may be measured.
+    /// The costs are only estimated, and may be measured.
     void measure_later() { known_to_ = 0; }
-    /// They won't be.
+    /// The costs won't be measured.
     void keep_estimate(const std::string& why);
-    /// Says with them why a table's are not taken.
+    /// Adds to source() why a table's costs are not taken.
     void object(const std::string& why) { objection_ += ", for " + why; }
 
   private:
@@ -78,7 +78,7 @@ class KnownCosts {
     Costs costs_;
     static constexpr const char* kEstimated = "estimated";
     std::string source_ = kEstimated;
-    std::string objection_; ///< to what would have been better
+    std::string objection_; ///< why better costs were not taken
     std::uint64_t known_to_ = UINT64_MAX;
 };
 

@@ -14,10 +14,10 @@ struct NodeGroups {
     std::size_t nodes = 0;
     std::size_t places = 0; ///< ranks of each node; 0 where nodes have different numbers of ranks
 
-    static constexpr std::size_t kMostPlaces = 1024; ///< for whoever shares memory
+    static constexpr std::size_t kMostPlaces = 1024; ///< where ranks share memory
 
     static NodeGroups of(const std::vector<int>& node_of_rank);
-    /// Why two levels would make no sense or are impossible; NULL: they do and are.
+    /// Why two levels would make no sense or are impossible; NULL: they make sense and are possible.
     const char* objection() const;
 };
 

@@ -17,14 +17,14 @@ std::size_t machine_bytes() {
     return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Of more than it has, the system would look for what it can end until there is enough.
+/// If bytes were more than the machine has, the system would end processes to get enough.
 Status check_size(std::size_t bytes) {
     if (bytes == 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: 0 is not a size");
     if (bytes < machine_bytes()) return {};
     return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "bytes: %zu are more than the machine has", bytes);
 }
 
-/// Of all ranks on this rank's node together, each of which is less than the machine's.
+/// The same for all ranks of this rank's node together. Each rank's size is less than the machine's.
 Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector<std::size_t>& sizes) {
     std::size_t left = machine_bytes();
     for (std::size_t r = 0; r < sizes.size(); ++r) {
@@ -39,18 +39,18 @@ Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector
     return {};
 }
 
-/// Why none is shared; NULL: it is. Nodes of different sizes have no form that would use it.
+/// Why no memory is shared; NULL: it is. Nodes of different sizes have no form that would use it.
 const char* objection(const NodeGroups& groups) {
     if (groups.nodes > 1) return groups.objection();
     if (groups.places == 1) return "there is one rank";
     return groups.places > NodeGroups::kMostPlaces ? "there are more than 1024 ranks" : nullptr;
 }
 
-/// The pieces of the node's other ranks; this one's is there.
+/// Opens the pieces of the node's other ranks; this rank's is there.
 Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Address>& addresses,
                    const std::vector<std::size_t>& sizes, std::size_t rank, NodePieces* pieces) {
     const auto missing = [](const MappedMemory::Address& address) { return address.bytes == 0; };
-    if (std::ranges::any_of(addresses, missing)) return {}; // whose rank says why
+    if (std::ranges::any_of(addresses, missing)) return {}; // the rank concerned says why
     for (std::size_t r = 0; r < addresses.size(); ++r) {
         if (r == rank || groups.node_of_rank[r] != groups.node_of_rank[rank]) continue;
         const auto place = static_cast<std::size_t>(groups.place_of_rank[r]);
@@ -94,7 +94,7 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
     if (here.ok()) here = catch_exceptions([&] { return open_others(groups, addresses, sizes, rank, &pieces); });
     const Status shared = communicator.agree(here);
     if (!communicator.usable()) return shared;
-    if (!shared.ok()) { // no memory is had anew before all have let go of all pieces
+    if (!shared.ok()) { // all ranks free all pieces before any allocates again
         pieces.clear();
         ONEBIT_RETURN_IF_ERROR(communicator.agree({}));
     }
@@ -106,7 +106,7 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
             return Status();
         }
         pieces[place]->close();
-        const std::uint64_t number = communicator.shared_buffers()->next_number(); // whatever fails: ranks keep step
+        const std::uint64_t number = communicator.shared_buffers()->next_number(); // whatever fails: all count alike
         made = std::make_shared<SharedBuffer>(std::move(pieces), place);
         communicator.shared_buffers()->add(number, made, bytes);
         return Status();
@@ -121,7 +121,7 @@ SharedBuffers::Place SharedBuffers::find(const void* begin, std::size_t bytes) c
     const auto first = reinterpret_cast<std::uintptr_t>(begin);
     const std::lock_guard lock(mutex_);
     for (const auto& [number, entry] : entries_) {
-        const std::uintptr_t offset = first - entry.begin; // of what lies before it: more than any size
+        const std::uintptr_t offset = first - entry.begin; // of an earlier address: more than any size
         const bool inside = offset <= entry.bytes && bytes <= entry.bytes - offset;
         if (inside && !entry.buffer.expired()) return {number, offset};
     }

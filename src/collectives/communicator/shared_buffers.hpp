@@ -17,8 +17,8 @@ namespace onebit {
 
 class Communicator;
 
-/// Memory of a program's own for values and results (onebit_mem_alloc): a piece of each rank of a node, which all of
-/// them see; or of this rank alone, where they can't.
+/// A program's own memory for values and results (onebit_mem_alloc): a piece for each rank of a node, which all these
+/// ranks see; or memory of this rank alone, where they can't see it.
 class SharedBuffer {
   public:
     /// Of this rank alone.
@@ -28,7 +28,7 @@ class SharedBuffer {
         : pieces_(std::move(pieces)), place_(place) {}
 
     std::byte* own() { return pieces_.empty() ? alone_.data() : pieces_[place_]->data(); }
-    /// `bytes` at `offset` of a piece that all see; NULL where it hasn't as many.
+    /// `bytes` at `offset` of a piece that all ranks see; NULL where the piece is too short.
     std::byte* at(std::size_t place, std::uint64_t offset, std::size_t bytes) const {
         const MappedMemory& piece = *pieces_[place];
         const bool has = bytes <= piece.bytes() && offset <= piece.bytes() - bytes;
@@ -41,8 +41,9 @@ class SharedBuffer {
     std::size_t place_ = 0;
 };
 
-/// Those of a communicator that a node's ranks share, by which a call finds out whether all see each other's values.
-/// May be used by several threads: each buffer belongs to whoever frees it, and lasts until no call uses it any more.
+/// The buffers of a communicator that a node's ranks share. From them a call finds out whether all ranks see each
+/// other's values. May be used by several threads. A buffer belongs to the code that frees it, and lasts until no call
+/// uses it any more.
 class SharedBuffers {
   public:
     /// A place that means the same to all ranks of the node.

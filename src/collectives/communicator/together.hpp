@@ -10,8 +10,8 @@ namespace onebit {
 /// waiting: this rank takes it to the agreement that they come to next, and that agreement fails on all ranks.
 /// What a body must keep to:
 /// - It ends with an agreement, on every way through it that succeeds.
-/// - What else in it is collective stands right behind an agreement, with nothing between the two that can throw.
-/// - It returns where an agreement has failed. A way on from there is another body, run by another together().
+/// - Anything else collective in it stands right behind an agreement, with nothing between the two that can throw.
+/// - It returns where an agreement has failed. To go on from there takes another body, run by another together().
 template <typename Body, typename Agree>
 Status take_part(const Body& body, const Agree& agree) {
     bool threw = true;
@@ -23,7 +23,7 @@ Status take_part(const Body& body, const Agree& agree) {
     return threw ? agree(status) : status;
 }
 
-/// The same of what a communicator's ranks agree on.
+/// The same with the agreements of a communicator's ranks.
 template <typename Body>
 Status together(Communicator& communicator, const Body& body) {
     return take_part(body, [&](const Status& own) { return communicator.usable() ? communicator.agree(own) : own; });

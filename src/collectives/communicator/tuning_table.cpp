@@ -23,17 +23,17 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "onebit tuning table";
 constexpr int kVersion = 1;
 
-/// What is wrong with a table, for parse_tuning_table to put the file's name before.
+/// What is wrong with a table; parse_tuning_table puts the file's name before it.
 struct Flaw {
     std::string text;
 };
 
-/// A value as a message shows it. Not what is in lists and objects: they may be as deep as no stack is.
+/// A value as a message shows it. Not what is in lists and objects: they may be deeper than any stack.
 std::string brief(const Json& value) {
     return value.is_structured() ? std::string("a ") + value.type_name() : value.dump().substr(0, 40);
 }
 
-/// Beyond these no table was ever measured, and sums of its numbers might overflow.
+/// No table was ever measured beyond these limits, and sums of such numbers might overflow.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 constexpr double kLongestTime = 1e15; // microseconds: 31 years
 
@@ -43,7 +43,7 @@ const Json& member(const Json& object, const char* name) {
     return *found;
 }
 
-/// JSON's own whole numbers alone: 1.0, true and "1" are none, nor is what no 64 bits hold.
+/// Only JSON's own whole numbers that fit into 64 bits: 1.0, true and "1" are none.
 std::int64_t whole(const Json& object, const char* name, std::int64_t most) {
     const Json& value = member(object, name);
     if (!value.is_number_integer()) throw Flaw{std::string("\"") + name + "\" is not a whole number: " + brief(value)};
@@ -81,9 +81,9 @@ std::vector<onebit_algorithm_t> forms_of(const Json& rows) {
     return forms;
 }
 
-/// What its list of this name says.
+/// The costs in its list of this name.
 Costs parse_costs(const Json& object, const char* name) {
-    const Json& rows = member(object, name); // no copy: that of a list in a list in a list takes a stack as deep
+    const Json& rows = member(object, name); // no copy: copying nested lists takes a stack as deep
     if (!rows.is_array() || rows.empty()) throw Flaw{std::string("\"") + name + "\" is empty or not a list"};
     std::vector<Costs::Row> parsed;
     for (const Json& row : rows) {
@@ -95,7 +95,7 @@ Costs parse_costs(const Json& object, const char* name) {
     return Costs(std::move(parsed));
 }
 
-/// All but SIGN, whose rows have stood by themselves since the first release.
+/// All codecs except SIGN, whose rows have been separate since the first release.
 void parse_codecs(const Json& codecs, TuningTable* table) {
     if (!codecs.is_object() || codecs.empty()) throw Flaw{"\"codecs\" is empty or not an object"};
     for (const auto& [name, rows] : codecs.items()) {
@@ -137,7 +137,7 @@ std::string printed(double number) {
     return {text.data(), end};
 }
 
-/// A row a line: people look at it.
+/// One row on each line: people look at it.
 std::string printed(const Costs& costs) {
     std::string text = "[";
     const char* separator = "\n";
@@ -172,7 +172,7 @@ Status parse_tuning_table(const std::string& text, const std::string& name, Tuni
     return {};
 }
 
-/// By hand: a Json takes memory where it is destroyed, too, and there may be none.
+/// Printed by hand: a Json takes memory even to be destroyed, and there may be none.
 std::string print_tuning_table(const TuningTable& table) {
     std::string text = std::string("{\"format\":\"") + kFormat + "\",\"version\":" + std::to_string(kVersion) +
                        ",\"ranks\":" + std::to_string(table.ranks) + ",\"nodes\":" + std::to_string(table.nodes);

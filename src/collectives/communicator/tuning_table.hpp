@@ -14,7 +14,7 @@
 
 namespace onebit {
 
-/// Costs that were measured of values in the host's memory, and on what: a JSON file (README.md, "Tuning").
+/// Costs that were measured with values in the host's memory, and on which ranks: a JSON file (README.md, "Tuning").
 struct TuningTable {
     std::size_t ranks = 0;
     std::size_t nodes = 0;
@@ -24,7 +24,7 @@ struct TuningTable {
     std::string objection(const NodeGroups& groups) const;
 };
 
-/// A table longer than this is none.
+/// A longer file is no tuning table.
 inline constexpr std::size_t kLongestTuningTable = std::size_t{1} << 20;
 
 /// BAD_STATE with `name` and what is wrong: not JSON, not such a table, of another version, or impossible numbers.

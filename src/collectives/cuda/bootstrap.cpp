@@ -11,7 +11,7 @@ namespace onebit {
 
 namespace {
 
-/// Between the ranks of `channel`, which are all of the base's or some. Fails on all of the base's or on none.
+/// Between the ranks of `channel`, which are all or some of the base's. Fails on all of the base's or on none.
 Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::Stream stream,
             std::unique_ptr<Transport>* transport) {
     std::unique_ptr<Transport> made;
@@ -19,7 +19,7 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
         [&] { return bootstrap_nccl_transport(api, channel, stream, base.patience().timeout, &made); });
     const Status agreed = base.agree(joined);
     if (!agreed.ok()) channel.give_up(agreed);                  // a rank that failed may not have received from it
-    if (!agreed.ok() && made != nullptr) made->give_up(agreed); // those who failed won't leave it together with us
+    if (!agreed.ok() && made != nullptr) made->give_up(agreed); // ranks that failed won't leave it together with us
     ONEBIT_RETURN_IF_ERROR(agreed);
     *transport = std::move(made);
     return {};
@@ -29,7 +29,7 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
 
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport) {
-    // What can be seen before NCCL is asked: a rank that fails in there leaves the others to their timeouts.
+    // All that can be checked before NCCL is called: if a rank fails in NCCL, the others wait for their timeouts.
     std::shared_ptr<const cuda::Device> device;
     ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? open_nccl_device(stream, &device) : own));
     ONEBIT_RETURN_IF_ERROR(base.make_room());

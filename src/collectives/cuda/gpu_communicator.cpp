@@ -18,7 +18,7 @@
 namespace onebit {
 namespace {
 
-/// How much of the way NCCL goes: the least of all ranks' is everybody's.
+/// How far NCCL is used: all ranks take the least of their choices.
 enum Reach : std::uint32_t { kNowhere, kInNode, kEverywhere };
 
 struct Choice {
@@ -107,7 +107,7 @@ std::string shared_gpu(const std::vector<GpuVote>& votes) {
     return "";
 }
 
-/// What comes of all votes, the same on every rank.
+/// The result of all votes, the same on every rank.
 Status count(const std::vector<GpuVote>& votes, Choice* choice) {
     const auto forced = static_cast<GpuTransport>(votes[0].forced);
     const auto other = std::ranges::find_if(votes, [&](const GpuVote& v) { return v.forced != votes[0].forced; });
@@ -154,7 +154,7 @@ Status make_gpu_communicator(Communicator& base, const GpuRank& here, const Stat
     });
     ONEBIT_RETURN_IF_ERROR(base.agree_and_gather(voted, &mine, sizeof(mine), votes.data()));
     Choice choice;
-    Status counted; // the same on every rank, but that one may have no memory to count
+    Status counted; // the same on every rank; but one may have no memory to count
     ONEBIT_RETURN_IF_ERROR(base.agree(catch_exceptions([&] {
         counted = count(votes, &choice);
         return Status();

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-/// What a rank brings along that the choice of transports hangs on.
+/// What a rank knows that the choice of transports depends on.
 struct GpuRank {
     GpuTransport forced = GpuTransport::kAuto; ///< ONEBIT_GPU_TRANSPORT
     const NcclApi* nccl = nullptr;
@@ -21,10 +21,10 @@ struct GpuRank {
     Status machine_status; ///< of reading it
 };
 
-/// A communicator of the ranks of `base` for values in their GPUs' memory, whose transport is what the topology says,
-/// or what is forced: each rank makes its choice, and the least of them is everybody's (the base alone, NCCL
-/// inside a node, NCCL throughout). `own`: what is already wrong on this rank, if anything. Fails on all ranks or on
-/// none. Collective; blocks.
+/// A communicator of the ranks of `base` for values in their GPUs' memory, whose transport follows from the topology,
+/// or is forced. Each rank makes its choice, and all take the least of the choices (the base alone, NCCL inside a node,
+/// NCCL throughout). `own`: what is already wrong on this rank, if anything. Fails on all ranks or on none. Collective;
+/// blocks.
 Status make_gpu_communicator(Communicator& base, const GpuRank& here, const Status& own, cuda::Stream stream,
                              std::unique_ptr<Communicator>* communicator);
 

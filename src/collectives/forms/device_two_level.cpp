@@ -11,7 +11,7 @@ namespace {
 /// Exchanges of the node's channel.
 enum Tag : int { kAverageTag = 0, kSharingTag = 1 };
 
-/// Pieces as others have them that are one here, where each takes an exchange and some launches.
+/// Pieces of other forms that make one piece here, where each takes an exchange and some launches.
 constexpr std::size_t kPiecesAtOnce = 4;
 
 /// A stage that puts work into the stream and is done.
@@ -27,7 +27,7 @@ Stage work_stage(const char* name, const Body& body) {
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-/// Every rank takes part in both, whatever fails, for the others wait for it in NCCL's, and count on it in the other.
+/// Every rank helps to make both, whatever fails: the others wait for it in NCCL's, and count on it in the other one.
 Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communicator, const MemoryBackend& backend,
                                      Channels* channels) {
     const std::vector<int>& places = communicator.groups().place_of_rank;
@@ -65,7 +65,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op
     make_flat({}, messages_of(place_));
 }
 
-/// Into pieces that have no more elements than so many blocks.
+/// Into pieces of at most as many elements as `most_blocks` blocks.
 std::vector<DeviceTwoLevel::Piece> DeviceTwoLevel::cut(const std::vector<Chunk>& chunks, std::size_t most_blocks) {
     std::vector<Piece> pieces;
     SliceCursor cursor(most_blocks);
@@ -98,8 +98,8 @@ Status DeviceTwoLevel::create(Channels& channels, const Codec& codec, onebit_op_
     return {};
 }
 
-/// Up to all chunks encoded. By messages even where all pieces are equally long: an all-to-all of NCCL's would copy
-/// this rank's own piece, too, which is added up where it is.
+/// The stages until all chunks are encoded. By messages even where all pieces are equally long: NCCL's all-to-all would
+/// copy this rank's own piece, too, which is added up where it is.
 Status DeviceTwoLevel::plan_average(int tag) {
     const std::vector<Piece>& own = pieces_[place_];
     for (std::size_t t = 0; t < own.size(); ++t) {
@@ -147,8 +147,8 @@ Status DeviceTwoLevel::plan_exchange_in_node(int tag) {
     return {};
 }
 
-/// Where they are equally long, by the transport's own all-gather: which all of a node know alike, for the shards
-/// follow from the numbers of elements, ranks and nodes.
+/// Where the messages are equally long, by the transport's own all-gather. All ranks of a node know this alike: the
+/// shards follow from the numbers of elements, ranks and nodes.
 Status DeviceTwoLevel::plan_sharing(int tag) {
     const std::size_t row_words = first_words_[1];
     bool equal = true;

@@ -17,7 +17,7 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
       scatter_(layout_, rows_by_round(extras.messages), extras.tentative_calls),
       gather_(layout_, rows_by_round(extras.messages), extras.tentative_calls) {}
 
-/// Allocates them where that is still to be done.
+/// Allocates the rows where they aren't allocated yet.
 std::vector<std::vector<std::uint32_t*>> FlatAllreduce::rows_by_round(std::uint32_t* messages) {
     std::vector<std::vector<std::uint32_t*>> rows;
     for (AlignedBuffer<std::uint32_t>& own : messages_) {
@@ -41,8 +41,8 @@ Status FlatAllreduce::check_on_host(const char* form) const {
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not in a GPU's memory", form);
 }
 
-/// Pieces of messages lie a whole message apart, where such calls want rows that lie one behind the other; so it is
-/// whole messages alone that go this way.
+/// Pieces of messages lie a whole message apart, but the transport's own calls want rows one behind the other. So only
+/// whole messages go this way.
 Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t round, int tag,
                                            std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
     const auto all_words = [&](const Chunk& chunk) { return WordRange{0, codec().message_words(chunk)}; };
@@ -50,8 +50,8 @@ Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t rou
     const std::span<std::uint32_t* const> rows = gather_.rows(round);
     std::uint32_t* const own_result = rows[layout_.rank()];
     if (row_bytes > 0 && transport.has_native(Pattern::kAllToAll)) {
-        // The own row is copied as well. So the own message is encoded where all others are sent from, in the place of
-        // its result, which isn't needed until the copy is among what is received.
+        // The own row is copied as well. So the own message is encoded among the rows that are sent, in the place of
+        // its result. The result doesn't need this place until the copy has been received.
         scatter_.encode_own_at(round, own_result);
         ONEBIT_RETURN_IF_ERROR(
             transport.plan_native(Pattern::kAllToAll, rows.front(), scatter_.incoming(), row_bytes, chunks));
@@ -64,9 +64,9 @@ Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t rou
     return gather_.plan(transport, round, all_words, tag + 1, results);
 }
 
-/// From one message to the next, where they are equally long, there is somebody to send them to, and they lie on a GPU;
-/// else 0. All ranks come to the same: the chunks follow from the numbers of elements and of ranks, their messages'
-/// lengths from those and the codec, on all of which the ranks have agreed; none of it is this rank's own view.
+/// From one message to the next, where they are equally long, lie on a GPU, and there are several ranks; else 0. All
+/// ranks come to the same number: the chunks follow from the numbers of elements and of ranks, and their messages'
+/// lengths from the chunks and the codec. The ranks have agreed on all of these; none is this rank's own view.
 std::size_t FlatAllreduce::native_row_bytes() const {
     const auto words = [&](const Chunk& chunk) { return codec().message_words(chunk); };
     const bool equal = std::ranges::adjacent_find(chunks(), std::ranges::not_equal_to(), words) == chunks().end();
@@ -136,7 +136,7 @@ void FlatAllreduce::take_turns() {
 // --------------------------------------------------------------------------------------------------- the mask ----
 
 void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
-    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // which they still know
+    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // the phases still use it
     scatter_.error().set_mask(mask_.view());
     gather_.set_mask(mask_.view());
 }

@@ -16,36 +16,37 @@
 
 namespace onebit {
 
-/// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF]: its two halves, and what is between
-/// them. In which order its verbs come, and when messages travel, is up to PlainFlat and PipelinedFlat, with the same
-/// bits for a result.
+/// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF]: its two halves, and the step between
+/// them. PlainFlat and PipelinedFlat decide in which order its verbs come and when messages travel. Both have the same
+/// bits as a result.
 ///
 /// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus
 /// its worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the
 /// messages for its chunk in rank order, adds its server error, encodes the result and sends that one message to
-/// everybody. All decode the same messages, so all hold the same bits. Two exchanges, an all-to-all and an all-gather;
-/// 2 (n-1)/n * b d/8 bytes sent by a codec of b bits, plus scales.
+/// everybody. All decode the same messages, so all hold the same bits. There are two exchanges, an all-to-all and an
+/// all-gather. A rank sends 2 (n-1)/n * b d/8 bytes with a codec of b bits, plus scales.
 ///
-/// Both halves work in the same buffers: those of a round have one message for each chunk. In the first exchange they
-/// are what this rank sends, in the second what it receives, its own result among them. What is received there may only
-/// be written once what was sent from there has left. The results stay there after the call. With one round they are
-/// overwritten, block by block, as the next call encodes; with two, which take turns, they outlast the next call.
+/// Both halves work in the same buffers. The buffers of a round have one message for each chunk. The first exchange
+/// sends these messages. The second one receives into the same buffers, where this rank's own result is, too. A message
+/// may be received only once the message sent from the same place has left. The results stay there after the call. With
+/// one round the next call overwrites them, block by block, as it encodes. With two rounds, which take turns, they
+/// outlast the next call.
 ///
-/// A tentative call leaves the errors as they were until commit(), for it writes the new ones beside the old ones; and
-/// where there are two rounds, also the results of the call before. Without a commit() it has never been.
+/// A tentative call writes the new errors beside the old ones, which stay as they were until commit(). With two rounds
+/// the results of the call before also stay. Without a commit() the call has no effect.
 class FlatAllreduce final : public Delivery {
   public:
     struct Extras {
-        bool keep_results = false;    ///< those of the last call are going to be asked for during and after the next
-        bool tentative_calls = false; ///< there will be some
+        bool keep_results = false;    ///< the last call's are asked for during and after the next call
+        bool tentative_calls = false; ///< there will be such calls
         onebit_op_t op = ONEBIT_OP_AVERAGE;
-        /// Where the messages are to lie, zeroed, all_words for each of rounds(); NULL: in memory of its own.
+        /// Zeroed memory for the messages, all_words for each of rounds(); NULL: in memory of its own.
         std::uint32_t* messages = nullptr;
 
         std::size_t rounds() const { return keep_results ? 2 : 1; }
     };
 
-    /// Words in the messages of all chunks, and what is left free between them (Codec::row_words).
+    /// Words in the messages of all chunks, and in the gaps between them (Codec::row_words).
     static std::size_t all_words(const Codec& codec, std::size_t count, std::size_t ranks);
 
     /// Allocates all that it ever uses.
@@ -57,14 +58,13 @@ class FlatAllreduce final : public Delivery {
     void set_operands(const Operands& operands);
     ScatterPhase& scatter() { return scatter_; }
     GatherPhase& gather() { return gather_; }
-    /// Of the own chunk, for which all ranks' messages must be there.
+    /// A slice of the own chunk, for which all ranks' messages must be there.
     void average_and_encode(const Slice& slice);
-    /// The call is over. One that overflowed was not transactional, unless it was tentative and needed no vote: the
-    /// error is reset.
+    /// The call is over. A call that overflowed resets the error, unless it was tentative and needed no vote.
     void finish(const Status& verdict);
-    /// Makes the tentative call that has just finished, and needed no vote, a call like others.
+    /// Commits the tentative call that has just finished and needed no vote.
     void commit();
-    /// Forgets the errors, and which messages were the last: until the next call they mean nothing.
+    /// Resets the errors, and forgets which messages were the last: until the next call the messages mean nothing.
     void forget();
 
     // ---- its exchanges, for planning ----
@@ -75,15 +75,15 @@ class FlatAllreduce final : public Delivery {
     /// Of a finished call.
     std::size_t round_of(Call call) const { return call == Call::kLast ? last_ : previous_; }
     const Codec& codec() const { return layout_.codec(); }
-    /// Plans both exchanges of whole messages, by the transport's own calls where they are equally long and it has
-    /// them; a round planned so is used in no other way. Tags `tag` and `tag` + 1.
+    /// Plans both exchanges of whole messages. Where these are equally long, the transport's own calls are used, if it
+    /// has them. A round planned like this is used in no other way. Tags `tag` and `tag` + 1.
     Status plan_whole_exchanges(Transport& transport, std::size_t round, int tag, std::unique_ptr<Exchange>* chunks,
                                 std::unique_ptr<Exchange>* results);
     /// Plans both exchanges of whole messages by Bruck's algorithm. Likewise.
     Status plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
                                 std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
-    /// UNSUPPORTED, with its name, for a form whose messages hop: they are copied, or at least passed on, by the
-    /// processor.
+    /// For a form whose messages hop: UNSUPPORTED, with its name, on a GPU. The processor copies such messages, or at
+    /// least passes them on.
     Status check_on_host(const char* form) const;
 
     // ---- state ----
@@ -96,9 +96,9 @@ class FlatAllreduce final : public Delivery {
     const Chunk& own_chunk() const { return layout_.own_chunk(); }
     const std::vector<Chunk>& chunks() const override { return layout_.chunks(); }
     using Delivery::last_result;
-    /// Or some blocks of a chunk, or the whole of it.
+    /// Also of some blocks of a chunk, or all of them.
     void last_result(const Slice& slice, const ValueSink& sink) const { gather_.decode(last_, only(slice), sink); }
-    /// The same as it came: the messages of all chunks, a row each.
+    /// The same result, still encoded: the messages of all chunks, a row each.
     const std::uint32_t* last_messages() const { return gather_.rows(last_).front(); }
 
     /// Replaces the mask (empty: all elements take part; else one bit for each), which is in the codec's memory, and
@@ -113,7 +113,7 @@ class FlatAllreduce final : public Delivery {
     void decode(Call call, const ValueSink& sink) const override { gather_.decode(round_of(call), sink); }
     std::vector<std::vector<std::uint32_t*>> rows_by_round(std::uint32_t* messages);
     std::size_t native_row_bytes() const;
-    /// Whether it is up to somebody else to commit the call.
+    /// Whether the caller decides to commit the call.
     bool awaits_commit() const { return operands_.tentative && operands_.vote == nullptr; }
     void take_turns();
 
@@ -124,7 +124,7 @@ class FlatAllreduce final : public Delivery {
     ScatterPhase scatter_;
     GatherPhase gather_;
     AlignedBuffer<std::uint32_t> mask_;
-    std::vector<AlignedBuffer<std::byte>> passing_through_; ///< messages between others, where they travel so
+    std::vector<AlignedBuffer<std::byte>> passing_through_; ///< messages between other ranks, where they hop
 
     // The call in flight.
     Operands operands_;

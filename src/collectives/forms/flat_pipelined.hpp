@@ -12,27 +12,27 @@
 
 namespace onebit {
 
-/// The flat allreduce in pieces, some of which are on the wire while others are encoded, averaged or decoded: encoded
-/// and sent, averaged as soon as all ranks' are there, sent to everybody, decoded.
+/// The flat allreduce in pieces. Some pieces are on the wire while others are encoded, averaged or decoded. A piece is
+/// encoded and sent, averaged as soon as all ranks' pieces are there, sent to everybody, and decoded.
 ///
-/// The network must never run dry, so at each step what others wait for comes first (passing on, averaging), then what
-/// keeps the wire busy (encoding), then what only this rank needs (decoding).
+/// The network must always be busy. So in each step work that other ranks wait for comes first (passing on, averaging),
+/// then work that keeps the wire busy (encoding), then work that only this rank needs (decoding).
 class PipelinedFlat final : public Algorithm {
   public:
     using Way = GatherPieces::Way; ///< of the results
 
-    /// `piece_blocks`: of a piece, or more where there would be too many. Local. The four tags from `tag` on are its
-    /// own on this channel; with rings ring_tags().
+    /// `piece_blocks`: of a piece, or more where there would be too many pieces. Local. The four tags from `tag` on are
+    /// its own on this channel; with rings, ring_tags() of them.
     static Status create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
                          std::unique_ptr<PipelinedFlat>* algorithm);
 
-    /// Tags of a way along rings, for `count` elements over so many ranks.
+    /// Number of tags of a way along rings, for `count` elements over `ranks` ranks.
     static int ring_tags(std::size_t count, std::size_t ranks, std::size_t piece_blocks);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
 
-    /// Of the call in flight: slices that have been encoded, chunk by chunk of piece by piece, and pieces of the result
+    /// Of the call in flight: slices encoded so far (piece k of all chunks, then piece k + 1), and pieces of the result
     /// that are there.
     std::size_t encoded_slices() const { return scatter_.encoded_slices(); }
     bool all_encoded() const { return scatter_.all_encoded(); }

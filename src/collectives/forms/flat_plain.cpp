@@ -26,7 +26,7 @@ PlainFlat::PlainFlat(FlatAllreduce& flat)
 Status PlainFlat::create(Transport& transport, FlatAllreduce& flat, std::size_t radix, int tag,
                          std::unique_ptr<PlainFlat>* algorithm) {
     std::unique_ptr<PlainFlat> made(new PlainFlat(flat));
-    // Only one round is ever under way, so that all can have the same tags.
+    // Only one round is under way at a time, so all rounds can have the same tags.
     for (std::size_t round = 0; round < flat.rounds(); ++round) {
         ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, radix, tag, round));
     }

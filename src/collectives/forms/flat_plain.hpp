@@ -10,11 +10,11 @@
 
 namespace onebit {
 
-/// The flat allreduce one step after the other, each for the whole buffer: the form to read, and the one that others
-/// are compared with.
+/// The flat allreduce one step after the other, each for the whole buffer. It is the form to read first, and the one
+/// that other forms are compared with.
 class PlainFlat final : public Algorithm {
   public:
-    /// Each message straight to where it belongs: `radix` = kDirect; or else by Bruck's algorithm.
+    /// `radix` = kDirect: each message goes straight to its destination. Otherwise: Bruck's algorithm.
     static constexpr std::size_t kDirect = 0;
 
     /// Local. `tag` and `tag` + 1 are its own on this channel.
@@ -22,7 +22,7 @@ class PlainFlat final : public Algorithm {
                          std::unique_ptr<PlainFlat>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
-    /// Those among them from sending the chunks, which are encoded and sealed, to having received the results.
+    /// The stages from sending the encoded and sealed chunks to having received the results.
     std::span<const Stage> exchange_stages() const { return stages().subspan(1, 5); }
     void set_operands(const Operands& operands) override { flat_.set_operands(operands); }
 

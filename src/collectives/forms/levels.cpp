@@ -67,7 +67,7 @@ Status LevelsAllreduce::create(Channels& channels, const Codec& codec, const Ele
     return {};
 }
 
-/// Each brings to the next what its ranks have averaged.
+/// Each level brings its ranks' averages to the next one.
 Status LevelsAllreduce::make_levels(const Elements& elements, const Plan& plan) {
     Chunk part = {0, 0, plan.count};
     onebit_datatype_t type = elements.type();
@@ -163,7 +163,7 @@ void LevelsAllreduce::set_operands(const Operands& operands) {
     inner_.start(between_groups_->stages());
 }
 
-/// The source's blocks are those of the whole buffer's chunks, which the first level cuts otherwise.
+/// The source's blocks are those of the whole buffer's chunks, which the first level cuts in another way.
 Status LevelsAllreduce::take_shares(Step* step) {
     *step = Step::kDone;
     Slice slice;
@@ -188,7 +188,7 @@ BlockValues LevelsAllreduce::GroupAverage::read(const Block& block, float*) cons
     return operands.source->of_mean(owner_.results_->whole_block(owner_.own_, block), mean);
 }
 
-/// What overflowed in one shard must be said by all ranks, whose shards are others: check_results sees it.
+/// All ranks must report an overflow in one shard, also ranks of other shards: check_results sees it.
 Status LevelsAllreduce::exchange_across(Step* step) {
     const Status status = inner_.advance(step);
     if (status.code() != ONEBIT_ERROR_NONFINITE) return status;
@@ -234,7 +234,7 @@ Status LevelsAllreduce::fail(const Status& why) {
 // -------------------------------------------------------------------------------------------- state and info ----
 
 void LevelsAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard) {
-    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // which the levels still know
+    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // the levels still use it
     for (const auto& level : lower_) {
         const std::span<const std::uint32_t> all = mask_.view();
         level->set_mask(all.empty() ? all : all.subspan(level->part().begin / kWordElements, level->part().words()));

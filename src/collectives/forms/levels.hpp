@@ -31,17 +31,18 @@ namespace onebit {
 /// With one exact level whose groups are the nodes the bits are TWO_LEVEL's.
 class LevelsAllreduce final : public ShardedForm {
   public:
-    /// What only all ranks together can make: of each level, and across.
+    /// Channels that only all ranks together can make: of each level, and across.
     struct Channels {
         std::array<std::unique_ptr<Transport>, kMostLevels + 1> of_level;
 
         void give_up(const Status& why);
     };
-    /// Collective; every rank takes part in all, whatever fails.
+    /// Collective; every rank takes part in making all of them, whatever fails.
     static Status open_channels(Transport& channel, const LevelsPlan& plan, Channels* channels);
 
-    /// Local. The channels must outlive it. `elements`: what the caller's values are. `sources`: there are
-    /// calls without an input. They take each rank's share from its source, and encode what that makes of their mean.
+    /// Local. The channels must outlive it. `elements`: what the caller's values are. `sources`: there are calls
+    /// without an input. Such a call takes each rank's share from the rank's source, and encodes the values that the
+    /// source makes of the shares' mean.
     static Status create(Channels& channels, const Codec& codec, const Elements& elements, const Plan& plan,
                          const FlatAllreduce::Extras& extras, bool sources,
                          std::unique_ptr<LevelsAllreduce>* algorithm);
@@ -61,7 +62,7 @@ class LevelsAllreduce final : public ShardedForm {
     void get_error(std::size_t level, float* error) const;
 
   private:
-    /// What is encoded between the last groups.
+    /// The values that are encoded between the last groups.
     class GroupAverage final : public ValueSource {
       public:
         explicit GroupAverage(LevelsAllreduce& owner) : owner_(owner) {}
@@ -75,7 +76,7 @@ class LevelsAllreduce final : public ShardedForm {
         : ShardedForm(codec), channels_(channels), threads_(threads), group_average_(*this) {}
 
     Transport& across() const { return *channels_.of_level[lower_.size()]; }
-    /// That the last level is between.
+    /// Number of groups that the last level connects.
     std::size_t groups() const { return static_cast<std::size_t>(across().size()); }
     std::uint64_t bytes_across() const;
 
@@ -85,28 +86,28 @@ class LevelsAllreduce final : public ShardedForm {
     LowerLevel::Words messages_of(std::size_t shard, std::size_t round);
     Status plan_exchanges();
     void make_stages();
-    /// The call may yet be called off by who has asked for it.
+    /// The caller may still call the call off.
     bool awaits_commit() const { return operands_.tentative; }
 
     Status take_shares(Step* step);
     Status exchange_across(Step* step);
     Status check_results(Step* step);
     Status decode_results(Step* step);
-    /// Gives all errors up, but of a call that may be called off; returns why.
+    /// Resets all errors, unless the call may be called off; returns `why`.
     Status fail(const Status& why);
 
     Channels& channels_;
     std::vector<std::unique_ptr<LowerLevel>> lower_;
-    std::vector<std::optional<onebit_codec_t>> codecs_; ///< by level, across the last; none: exact
-    std::vector<LevelError> errors_;                    ///< of those that are compressed
-    std::vector<Chunk> shards_;                         ///< of the last of them, in order, whoever's they are
+    std::vector<std::optional<onebit_codec_t>> codecs_; ///< by level, the last one across; none: exact
+    std::vector<LevelError> errors_;                    ///< of the compressed levels
+    std::vector<Chunk> shards_;                         ///< of the last of lower_, in order, of all ranks
     std::size_t own_ = 0;                               ///< which of these is this rank's
     AlignedBuffer<std::uint32_t> messages_;             ///< of all shards, one after the other
     std::vector<std::size_t> first_words_;              ///< by shard, and one past the last; of one round alone
     std::size_t rounds_ = 1;
     std::optional<ShardResults> results_;
     std::unique_ptr<PipelinedFlat> between_groups_;
-    AlignedBuffer<float> shares_; ///< of a call without an input: this rank's; where there are such
+    AlignedBuffer<float> shares_; ///< this rank's, in calls without an input; empty without `sources`
     ArraySource shares_source_;
     unsigned threads_;
     GroupAverage group_average_;

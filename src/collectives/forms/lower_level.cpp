@@ -67,7 +67,7 @@ void LowerLevel::begin(const ValueSource* source, std::uint64_t number, std::siz
     round_ = round;
 }
 
-/// What others wait for comes first.
+/// Work that others wait for comes first.
 Status LowerLevel::average_in_pieces(Step* step) {
     *step = Step::kAgain;
     bool did = false;

@@ -19,17 +19,17 @@
 namespace onebit {
 
 /// A level below the last one. On the way up it is a reduce-scatter among the ranks of a group, exact or with a code of
-/// its own, in pieces. Then each has the average, or sum, of one shard. On the way down it is an all-gather of the
+/// its own, in pieces. Then each rank has the average, or sum, of one shard. On the way down it is an all-gather of the
 /// messages that the levels above have made of these shards.
 class LowerLevel {
   public:
-    /// `codec`: of its messages. `part`: of the whole buffer, what its ranks bring. The channel must outlive it.
+    /// `codec`: of its messages. `part`: that its ranks bring, of the whole buffer. The channel must outlive it.
     LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const Chunk& part, onebit_op_t op,
                std::size_t piece_blocks);
 
     std::size_t ranks() const { return layout_.chunks().size(); }
     const Chunk& part() const { return part_; }
-    /// What is this rank's afterwards, of the whole buffer.
+    /// The shard that this rank has afterwards, in the whole buffer.
     Chunk shard() const {
         Chunk shard = layout_.own_chunk();
         shard.begin += part_.begin;
@@ -41,14 +41,15 @@ class LowerLevel {
 
     /// Some words of messages.
     using Words = std::span<std::uint32_t>;
-    /// Local. Of both ways, the three tags from `tag` on of the channel. `results`: by round, and by number of the rank
-    /// whose shards they are, the messages of all that was made of these; the own ones are there by then.
+    /// Local. Plans both ways; uses the three tags from `tag` on of the channel. `results`: by round, and by the rank
+    /// that has the shards, the messages of all that was made of these shards. The own messages are there before the
+    /// way down.
     Status plan(int tag, const std::vector<std::vector<std::vector<Words>>>& results);
 
     /// Adds the stages of a way; it must outlive them.
     void add_stages_up(std::vector<Stage>* stages);
     void add_stages_down(std::vector<Stage>* stages);
-    /// Of a call. `source`: its elements are counted from the part's first one; NULL: whatever lies there is sent.
+    /// Begins a call. `source`: its elements are counted from the part's first one; NULL: whatever lies there is sent.
     void begin(const ValueSource* source, std::uint64_t number, std::size_t round);
 
     Feedback& error() { return phase_.error().now(); }
@@ -56,7 +57,7 @@ class LowerLevel {
     /// The words cover the part.
     void set_mask(std::span<const std::uint32_t> mask) { phase_.error().set_mask(mask); }
     std::size_t workspace_bytes() const { return messages_.bytes() + phase_.workspace_bytes() + mean_.bytes(); }
-    /// That this rank sends in a call.
+    /// Bytes that this rank sends in a call.
     std::uint64_t bytes_per_call() const { return bytes_per_call_; }
 
   private:

@@ -9,7 +9,7 @@
 namespace onebit {
 namespace {
 
-/// What is left of a vector once others are taken out of it is rounding if it is no longer than this share of it.
+/// The rest of a vector from which others are taken out is rounding if it is at most this share of the vector's norm.
 constexpr double kRounding = 0x1p-18;
 
 double dot(const double* a, const double* b, std::size_t length) {
@@ -25,7 +25,7 @@ double norm_of(const double* vector, std::size_t length) {
 bool make_orthonormal(double* vectors, std::size_t k, std::size_t length) {
     double* const vector = vectors + k * length;
     const double before = norm_of(vector, length);
-    for (int pass = 0; pass < 2; ++pass) { // the second takes out what rounding has left
+    for (int pass = 0; pass < 2; ++pass) { // the second takes out the first one's rounding
         for (std::size_t j = 0; j < k; ++j) {
             const double* const other = vectors + j * length;
             const double along = dot(vector, other, length);

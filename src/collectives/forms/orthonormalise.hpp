@@ -7,14 +7,14 @@
 
 namespace onebit {
 
-/// Takes out of vector `k`, of `length` numbers one behind the other, what lies along those before it, which are
-/// orthonormal (Gram and Schmidt, twice), and gives it the norm 1. False where nothing is left of it, as far as floats
-/// can tell. The same bits everywhere.
+/// Makes vector `k` orthogonal to the vectors before it, which are orthonormal (Gram and Schmidt, twice), and gives it
+/// the norm 1. A vector has `length` consecutive numbers. False where nothing is left of it, as far as floats can tell.
+/// The same bits everywhere.
 bool make_orthonormal(double* vectors, std::size_t k, std::size_t length);
 
-/// Makes `count` vectors orthonormal, the first one first. One of which nothing is left has its numbers taken from
-/// replacement(vector, number), and is made orthonormal like the others. Where nothing is left of that either it
-/// becomes zero.
+/// Makes `count` vectors orthonormal, in order. A vector of which nothing is left gets its numbers from
+/// replacement(vector, number), and is made orthonormal like the others. If nothing is left of these numbers either,
+/// the vector becomes zero.
 template <typename Replacement>
 void orthonormalise(double* vectors, std::size_t count, std::size_t length, const Replacement& replacement) {
     for (std::size_t k = 0; k < count; ++k) {

@@ -21,8 +21,8 @@ constexpr std::size_t kPartElements = std::size_t{1} << 18;
 /// A part has at least so many rows for each direction, so that its sums are few beside its values.
 constexpr std::size_t kRowsPerDirection = 64;
 
-/// The largest magnitude with which nothing that is computed of a matrix overflows: its products with vectors of norm 1
-/// are at most the root of the number of rows, or columns, times as large.
+/// The largest magnitude with which no number computed from a matrix overflows: the matrix's products with vectors of
+/// norm 1 are at most the root of the number of rows, or columns, times as large.
 float limit_of(const Matrix& matrix) {
     return FLT_MAX / (4 * std::sqrt(static_cast<float>(std::max(matrix.rows, matrix.columns))));
 }
@@ -132,7 +132,7 @@ void PowerSgd::set_operands(const Operands& operands) {
     right_average_->set_operands({.input = right_.data(), .output = mean_.data()});
 }
 
-/// Any basis of what they span is as good.
+/// Any basis of the space that the directions span is as good.
 Status PowerSgd::turn_directions(Step* step) {
     *step = for_next_matrices([&](std::size_t m, const Matrix& matrix) {
         const auto place = [&](std::size_t k, std::size_t column) {
@@ -175,7 +175,7 @@ Status PowerSgd::add_up_parts(Step* step) {
     return {};
 }
 
-/// Where no value was too large, nothing of the handle's state has changed until here.
+/// If no value was too large, nothing of the handle's state has changed until here.
 Status PowerSgd::expand(Step* step) {
     *step = for_next_parts([&](std::size_t p) {
         const Part& part = parts_[p];
@@ -218,7 +218,7 @@ Step PowerSgd::for_next_matrices(const Body& body) {
     });
 }
 
-/// Of matrix m: those of direction k, `length` of them, lie at place(k, i) of `from`, and then of `to`.
+/// Of matrix m: the `length` factors of direction k lie at place(k, i) of `from`, and then of `to`.
 template <typename Place, typename Replacement>
 void PowerSgd::orthonormalise_factors(std::size_t m, std::size_t length, const float* from, float* to,
                                       const Place& place, const Replacement& replacement) {
@@ -281,7 +281,7 @@ bool PowerSgd::project(const Part& part) {
         const float largest = kernels_.project(window.rows.data(), window.row_count, window.columns,
                                                right_.data() + matrix.right + window.column * matrix.rank, matrix.rank,
                                                left_of(matrix, window.row));
-        fits = fits && largest <= limit; // which a NaN isn't
+        fits = fits && largest <= limit; // false for a NaN
     });
     return fits;
 }

@@ -19,13 +19,13 @@
 
 namespace onebit {
 
-/// The right factors of the last call, in which the next one looks for what there is to send: one step of a power
-/// iteration in each call.
+/// The right factors of the last call, which the next call uses as its directions: each call is one step of a power
+/// iteration.
 class Directions final : public Feedback {
   public:
     explicit Directions(const MatrixLayout& layout) : layout_(layout), values_(layout.right_count()) { reset(); }
 
-    /// Directions that are drawn: the same on every rank, and in every run.
+    /// Sets drawn directions: the same on every rank, and in every run.
     void reset() override;
     void get_error(float* values) const override;
     void set_error(const float* values) override;
@@ -50,8 +50,8 @@ class Directions final : public Feedback {
 ///     result          P R^T
 ///     error           M - P (M^T P)^T
 ///
-/// Both averages are exact and of few numbers; matrices whose factors would be no fewer travel with the first. The
-/// ranks' errors and results add up to what there was to be delivered.
+/// Both averages are exact and of few numbers. Matrices whose factors would have no fewer numbers travel with the first
+/// average. The ranks' errors and results add up to all that was to be delivered.
 class PowerSgd final : public Algorithm {
   public:
     struct Settings {
@@ -109,10 +109,10 @@ class PowerSgd final : public Algorithm {
 
     template <typename Body>
     Step for_next(std::size_t count, const Body& body);
-    /// Calls body(number of a part) for some more of them; kDone after the last.
+    /// Calls body(number of a part) for some more parts; kDone after the last one.
     template <typename Body>
     Step for_next_parts(const Body& body);
-    /// The same with body(m, matrix) for those that have factors.
+    /// The same with body(m, matrix) for matrices that have factors.
     template <typename Body>
     Step for_next_matrices(const Body& body);
     template <typename Place, typename Replacement>
@@ -126,14 +126,14 @@ class PowerSgd final : public Algorithm {
         return matrix.begin + row * matrix.columns + column;
     }
     float* left_of(const Matrix& matrix, std::size_t row) { return left_.data() + matrix.left + row * matrix.rank; }
-    /// What is left of earlier calls is given up.
+    /// Discards all that earlier calls have left.
     void forget();
 
     Elements elements_;
     const MatrixLayout& layout_;
     Settings settings_;
     const LowRankKernels& kernels_;
-    float times_; ///< the average: the result
+    float times_; ///< the result is this times the average
     std::vector<Part> parts_;
     std::vector<std::size_t> first_part_;   ///< by matrix; and one past the last part
     std::vector<std::size_t> first_vector_; ///< by matrix, in vectors_

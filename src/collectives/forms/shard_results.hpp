@@ -14,14 +14,14 @@
 
 namespace onebit {
 
-/// The results of all shards, whoever's they are, as every rank of a group has them: their messages, and where each of
-/// their chunks is in the whole buffer. A shard's own chunks are counted from its beginning.
+/// The results of all shards, of all owners, as every rank of a group has them: their messages, and where each of their
+/// chunks is in the whole buffer. A shard's own chunks are counted from its beginning.
 class ShardResults final : public Delivery {
   public:
     /// Where a shard's messages of a round lie, the chunks' one behind the other.
     using FirstRow = std::function<std::uint32_t*(std::size_t shard, std::size_t round)>;
 
-    /// `groups`: that exchange the shards, so that each has as many chunks. The form must outlive it.
+    /// `groups`: how many groups exchange the shards; a shard has as many chunks. The form must outlive it.
     ShardResults(const ShardedForm& form, const Codec& codec, const std::vector<Chunk>& shards, std::size_t groups,
                  std::size_t rounds, const FirstRow& first_row);
 
@@ -35,7 +35,7 @@ class ShardResults final : public Delivery {
     Block whole_block(std::size_t shard, const Block& block) const {
         return {in_whole(shard)[block.chunk.index], block.index};
     }
-    /// What has been encoded of a shard's slice.
+    /// A shard's slice as it has been encoded.
     EncodedSlice encoded(std::size_t shard, std::size_t round, const Slice& slice) const {
         return {slice, rows_[shard][round][slice.chunk.index]};
     }

@@ -13,21 +13,21 @@
 namespace onebit {
 
 /// A compressed allreduce in which each rank carries one shard of a group's average through a flat exchange with the
-/// ranks that carry the same shard of other groups'. How the average comes to be, and how results get around in a
-/// group, is what the forms differ in.
+/// ranks that carry the same shard of other groups'. The forms differ in how the average is made, and in how results
+/// travel in a group.
 class ShardedForm : public Algorithm {
   public:
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }
     const FlatAllreduce& flat() const { return *flat_; }
     virtual Chunk shard() const = 0;
-    /// Where averages inside groups are rounded, too; the smallest groups first.
+    /// The errors of averages inside groups, where these are rounded, too; the smallest groups first.
     virtual std::span<const LevelError> level_errors() const { return {}; }
 
-    /// The shard's part of a mask on the host, where the codec works.
+    /// The shard's part, in the codec's memory, of a mask on the host.
     AlignedBuffer<std::uint32_t> shard_of(const AlignedBuffer<std::uint32_t>& mask) const;
-    /// Replaces the mask of the whole buffer (empty: all elements take part), which is where the codec works;
-    /// `of_shard` is what shard_of made of it.
+    /// Replaces the mask of the whole buffer (empty: all elements take part), which is in the codec's memory.
+    /// `of_shard`: shard_of's result for it.
     virtual void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);
     bool masked() const { return mask_.size() > 0; }
     std::span<const std::uint32_t> mask() const { return mask_.view(); }
@@ -35,7 +35,7 @@ class ShardedForm : public Algorithm {
   protected:
     explicit ShardedForm(const Codec& codec) : codec_(codec) {}
 
-    /// What all ranks say where the error of some shard has overflowed. `reset`: it is zero now.
+    /// All ranks' status where the error of some shard has overflowed. `reset`: this error is zero now.
     static Status overflow(bool reset);
 
     const Codec& codec_;

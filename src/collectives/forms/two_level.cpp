@@ -13,7 +13,7 @@ namespace onebit {
 namespace {
 
 /// Blocks that a node's ranks together may have in one slice: 2 MiB, after which they wait for each other. Half of it
-/// took a tenth longer where ranks share cores, twice as much no less.
+/// took a tenth longer where ranks share cores; twice as much took no less.
 constexpr std::size_t kMostBlocksInNode = 128;
 /// Slices that a rank may share before its neighbours have encoded the first of them.
 constexpr std::size_t kSlots = 4;
@@ -43,8 +43,8 @@ TwoLevelAllreduce::Layout::Layout(const Codec& codec, const Elements& elements, 
       bytes(messages_at +
             rounds * FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
-/// Every rank makes both channels, whatever fails, for the others count on it. Who shares memory waits for the others
-/// of its node: what may fail on one rank alone is agreed on before.
+/// Every rank makes both channels, whatever fails, as the others count on it. A rank that shares memory waits for the
+/// others of its node. So the ranks agree before on all that may fail on one rank alone.
 Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
                                         const Elements& elements, const Plan& plan, std::size_t rounds,
                                         Channels* channels) {
@@ -130,8 +130,8 @@ const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Blo
     return own.slot(place, own.place_, slice) + in_slot * own.elements_.bytes();
 }
 
-/// The encoder reads floats where they lie, and adds them in the order of places. 16-bit values, and shares of a
-/// source, which makes something of their mean, are added up here.
+/// The encoder reads floats where they lie, and adds them in the order of places. 16-bit values are added up here. So
+/// are shares of a source, which makes something of their mean.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
     const std::size_t places = own.shards_.size();
@@ -159,13 +159,13 @@ bool TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
     return operands_.vote->doubt(slice);
 }
 
-/// Where this rank reads the others' values, it may be those that are not finite.
+/// Where this rank reads the others' values, those may be the values that are not finite.
 bool TwoLevelAllreduce::doubt_own(const Slice& slice) {
     counters_.tell(kDoubted, calls_ + 1);
     return doubt(place_, slice);
 }
 
-/// Those of its own shard are encoded, the others shared; or, where others read them, encoded, too.
+/// The values of its own shard are encoded, the others are shared; or, where others read them, encoded, too.
 bool TwoLevelAllreduce::seen_all() const {
     if (shared_ < pieces_ * nodes_ || !between_nodes_->all_encoded()) return false;
     return !shared_values_.all_see() || counters_.all_reached(kEncoded, (calls_ + 1) * pieces_ * nodes_);
@@ -196,7 +196,7 @@ void TwoLevelAllreduce::set_operands(const Operands& operands) {
     verdict_ = {};
 }
 
-/// What others wait for comes first.
+/// Work that others wait for comes first.
 Status TwoLevelAllreduce::advance(Step* step) {
     *step = Step::kAgain;
     if (!begun_) shared_values_.begin(operands_.input, nullptr);
@@ -236,7 +236,7 @@ void TwoLevelAllreduce::share_next(bool* did) {
     counters_.tell(kShared, number + 1);
 }
 
-/// Of a call that is going to be called off there may be nothing to share: whatever lies there is taken.
+/// A call that is going to be called off may have nothing to share: whatever lies in the slot is taken.
 void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte* slot) {
     if (operands_.input != nullptr) {
         const void* const values = elements_.at(operands_.input, shards_[reader].begin + slice.begin());
@@ -256,7 +256,7 @@ void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte*
     });
 }
 
-/// Where the others read the values.
+/// For values that the others read where they lie.
 void TwoLevelAllreduce::share_all(bool* did) {
     const std::size_t slices = pieces_ * nodes_;
     if (shared_ == slices) return;
@@ -270,13 +270,13 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
     if (inner_.finished()) return {};
     Step step = Step::kDone;
     const Status status = inner_.advance(&step);
-    // What overflowed in one shard must be said by all ranks, whose shards are others: decode_next sees it.
+    // All ranks must report an overflow in one shard, also ranks of other shards: decode_next sees it.
     const bool overflow = status.code() == ONEBIT_ERROR_NONFINITE;
     if (!status.ok() && !overflow) return status;
     *did = step != Step::kWait;
     const bool finished = inner_.finished() || overflow;
     const std::size_t slices = pieces_ * nodes_;
-    // A shard that is shorter may have a piece less; its counters end where the others' do.
+    // A shorter shard may have one piece less; its counters end where the others' do.
     const std::size_t encoded = between_nodes_->all_encoded() ? slices : between_nodes_->encoded_slices();
     const std::size_t arrived = finished ? pieces_ : between_nodes_->arrived_pieces();
     counters_.tell(kEncoded, calls_ * slices + encoded);

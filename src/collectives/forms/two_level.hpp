@@ -23,26 +23,27 @@ namespace onebit {
 
 /// Two levels through memory that the ranks of a node share.
 ///
-/// The shards' messages lie there too. All of this goes on at the same time, a slice of a shard at a time: slice number
-/// t is piece t / N of chunk t % N, in the order in which the flat form encodes them. Ranks of a node meet through
-/// memory alone. Each has a segment: counters of how far it has come in all calls together, slots for values, its
-/// shard's messages. It shares slice t of every other rank's shard through a slot; that rank encodes the average when
-/// all have shared theirs, and the slot is free again. Where all see each other's values (SharedOperands), each encodes
-/// the average of what lies there, and there is nothing to share: a rank reads and writes 14 bytes per float instead
-/// of 18 (two nodes of two ranks). A rank begins a call only when it is done with the last one, so what it shares also
-/// says that nothing of the last call is needed any more. A neighbour that has left is not noticed but by its silence.
+/// The shards' messages lie there too. All steps go on at the same time, a slice of a shard at a time. Slice number t
+/// is piece t / N of chunk t % N, in the order in which the flat form encodes them. Ranks of a node meet through memory
+/// alone. Each has a segment: counters of how far it has come in all calls together, slots for values, its shard's
+/// messages. It shares slice t of every other rank's shard through a slot. That other rank encodes the average when all
+/// have shared their values; then the slot is free again. Where all ranks see each other's values (SharedOperands),
+/// each encodes the average of the values where they lie, and there is nothing to share: a rank reads and writes 14
+/// bytes per float instead of 18 (two nodes of two ranks). A rank begins a call only when it is done with the last one.
+/// So a slice that it shares also says that it needs nothing of the last call any more. A neighbour that has left is
+/// noticed only by its silence.
 ///
-/// A call without an input shares what its source reads, and may want its results kept: the ranks of a node read them
-/// from each other's messages, which nobody overwrites before all have come to the next call.
+/// A call without an input shares the values that its source reads, and may want its results kept. The ranks of a node
+/// read results from each other's messages. No rank overwrites these before all have come to the next call.
 class TwoLevelAllreduce final : public TwoLevelForm {
   public:
-    /// Collective; may block. OUT_OF_MEMORY where some node has none to share, UNSUPPORTED where it can't; on which
-    /// ranks, the caller must agree on.
+    /// Collective; may block. OUT_OF_MEMORY where some node has no memory to share, UNSUPPORTED where it can't share
+    /// any. Ranks may differ in this: the caller must let them agree.
     static Status open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
                                 const Elements& elements, const Plan& plan, std::size_t rounds, Channels* channels);
 
     /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across. `buffers`:
-    /// where values may lie that all ranks of the node see. `elements`: what they are. `extras`: with as many rounds as
+    /// memory for values that all ranks of the node see. `elements`: of these values. `extras`: with as many rounds as
     /// the channels were opened for.
     static Status create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
                          const Elements& elements, const Plan& plan, const FlatAllreduce::Extras& extras, int tag,
@@ -84,16 +85,16 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         TwoLevelAllreduce& owner_;
     };
 
-    /// A tentative call's vote, as the exchange between nodes needs it. A rank votes on no more than it has seen: the
-    /// values of its own shard there, those of the others when it shares them, or when their owners say that
-    /// they have made a NaN or an infinity of some.
+    /// A tentative call's vote, as the exchange between nodes needs it. A rank votes only on values that it has seen:
+    /// those of its own shard in this exchange, those of other shards when it shares them, or when the shards' owners
+    /// say that some of them made a NaN or an infinity.
     class ShardVote final : public Vote {
       public:
         explicit ShardVote(TwoLevelAllreduce& owner) : owner_(owner) {}
         bool doubt(const Slice& slice) override { return owner_.doubt_own(slice); }
         void refuse(const Status& why) override { owner_.operands_.vote->refuse(why); }
-        /// cast_vote does, once all is shared, too. The exchange of a shard without elements is over at once: what it
-        /// commits has none either.
+        /// cast_vote casts it, once all is shared, too. The exchange of a shard without elements is over at once, but
+        /// commits no elements.
         Status cast() override { return {}; }
         Status test(bool* known) override { return owner_.operands_.vote->test(known); }
         const Status& verdict() const override { return owner_.operands_.vote->verdict(); }
@@ -105,7 +106,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
                       const Elements& elements, const Plan& plan, const FlatAllreduce::Extras& extras);
 
-    /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
+    /// For slice number `slice`, counted over all calls, of the reader's shard; the reader isn't the owner.
     std::byte* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
     std::uint32_t* messages_of(std::size_t place) const;
     /// Slice number `slice` of a shard.
@@ -113,7 +114,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
 
     /// A slice of a shard is not finite. As Vote::doubt.
     bool doubt(std::size_t place, Slice slice);
-    /// The average of a slice of this rank's is not.
+    /// The average of a slice of this rank's shard is not finite.
     bool doubt_own(const Slice& slice);
     bool seen_all() const;
     Status cast_vote();
@@ -125,7 +126,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     Status exchange_between_nodes(bool* did);
     Status decode_next(bool* did);
 
-    /// The call may yet be called off by who has asked for it.
+    /// The caller may still call the call off.
     bool awaits_commit() const { return operands_.tentative && operands_.vote == nullptr; }
 
     Elements elements_;
@@ -149,7 +150,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::uint64_t calls_ = 0; ///< before this one: what the counters began with
     bool begun_ = false;
     std::size_t shared_ = 0;           ///< slices
-    std::uint64_t least_encoded_ = 0;  ///< by the last of the node's ranks, when last looked at
+    std::uint64_t least_encoded_ = 0;  ///< by the slowest of the node's ranks, when last read
     std::vector<std::size_t> decoded_; ///< by place: slices
     bool voted_ = false;
     Status verdict_;

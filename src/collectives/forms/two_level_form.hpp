@@ -15,13 +15,13 @@ namespace onebit {
 /// With N nodes of L ranks the buffer is cut into L shards; the rank in place l of each node owns shard l. It averages
 /// the shard over its node's ranks, exactly and in the order of places, and takes part, with the ranks in place l of
 /// the other nodes, in a flat compressed allreduce of those averages. All ranks of a node decode all its shards'
-/// messages. Between nodes each node sends 1/L of what the flat form would; a rank's error covers its shard alone.
+/// messages. Between nodes each node sends 1/L of the flat form's bytes. A rank's error covers its shard alone.
 ///
-/// How values and messages get around in a node is what the forms differ in: TwoLevelAllreduce, in memory that its
-/// ranks share, and DeviceTwoLevel, by messages. The bits are the same.
+/// The forms differ in how values and messages travel in a node: in TwoLevelAllreduce through memory that its ranks
+/// share, in DeviceTwoLevel by messages. The bits are the same.
 class TwoLevelForm : public ShardedForm {
   public:
-    /// What only all ranks together can make.
+    /// Channels that only all ranks together can make.
     struct Channels {
         std::unique_ptr<Transport> node;      ///< this rank's node
         std::unique_ptr<Transport> across;    ///< the ranks in this place of all nodes
@@ -39,7 +39,7 @@ class TwoLevelForm : public ShardedForm {
 
     /// `messages`: as in Extras.
     void make_flat(FlatAllreduce::Extras extras, std::uint32_t* messages);
-    /// Of a rank's values in its node's average, or sum.
+    /// Share of a rank's values in its node's average, or sum.
     float share_in_node() const { return share_of(op_, shards_.size()); }
 
     onebit_op_t op_;

@@ -24,7 +24,7 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
         codec.threads = plan.threads;
         codec.kernels = communicator.environment().kernels;
         codec.stream = plan.stream;
-        if (plan.averages_factors()) codec.codec = ONEBIT_CODEC_BFLOAT16; // of which its kernels' name is asked alone
+        if (plan.averages_factors()) codec.codec = ONEBIT_CODEC_BFLOAT16; // only its kernels' name is used
         return make_codec(codec, &parts->codec);
     }));
 }
@@ -67,10 +67,10 @@ bool Collective::close() {
 
 Status Collective::run(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output));
-    // Without checks nobody asked to wait for how a GPU's work ends.
+    // Without checks, run need not wait for the end of a GPU's work.
     const bool told_later = plan_.check == ONEBIT_CHECK_NONE && plan_.memory != ONEBIT_MEMORY_HOST;
     const Status status = go_on_until(told_later ? Step::kInStream : Step::kDone);
-    // Known already, but maybe not on every rank: all are told by their next call.
+    // This rank knows already, but maybe not every rank does: all are told by their next call.
     const bool overflowed = told_later && status.code() == ONEBIT_ERROR_NONFINITE;
     if (overflowed) outcome_ = status;
     returned_ = overflowed || (in_flight_ && status.ok());
@@ -79,7 +79,7 @@ Status Collective::run(const void* input, void* output) {
 
 Status Collective::start(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output));
-    // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
+    // A stream's work goes on by itself. It must be queued in the same order on every rank, whichever rank tests.
     if (!has_stream_ordered_channel()) return {};
     const Status status = go_on_until(Step::kInStream);
     if (!in_flight_ || !status.ok()) outcome_ = status;
@@ -92,7 +92,7 @@ bool Collective::has_stream_ordered_channel() const {
 }
 
 Status Collective::begin(const void* input, void* output) {
-    if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, whose verdict is the same
+    if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, with the same verdict
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     ONEBIT_RETURN_IF_ERROR(check_finished());
     const Status ready = backend_->check_ready();
@@ -118,7 +118,7 @@ void Collective::begin(std::span<const Stage> stages, const Operands& operands) 
 }
 
 Status Collective::test(bool* done) {
-    // How a run ended that has returned every rank's next call is to tell: some may test once, others more often.
+    // Every rank's next call tells how a returned run ended: some ranks may test once, others more often.
     *done = !in_flight_ || returned_;
     if (returned_) return {};
     if (outcome_) {
@@ -148,7 +148,7 @@ Status Collective::move_on(bool* done) {
     return {};
 }
 
-/// A run that has returned is none that was started.
+/// A run that has returned is not a started operation.
 UnderWay Collective::under_way() const {
     const bool open = outcome_ || (in_flight_ && broken_.ok());
     return open && !returned_ ? UnderWay::kOperation : UnderWay::kNothing;
@@ -166,7 +166,7 @@ Status Collective::tell_outcome() {
     return *std::exchange(outcome_, std::nullopt);
 }
 
-/// Or as far as it goes. kDone: to the end.
+/// Stops earlier where the operation ends. kDone: goes to the end.
 Status Collective::go_on_until(Step last) {
     Waiter waiter(patience_);
     while (in_flight_) {
@@ -196,7 +196,7 @@ Status Collective::advance(Step* step) {
     return !status.ok() || runner_.finished() ? finish(status) : status;
 }
 
-/// No stage waits for a message any more, which would tell that a peer has gone whom the stream still waits for.
+/// No stage waits for a message any more, so none would notice the loss of a peer that the stream still waits for.
 Status Collective::look_at_channels() {
     ONEBIT_RETURN_IF_ERROR(channel_->progress());
     for (Transport* const channel : other_channels()) {
@@ -217,7 +217,7 @@ void Collective::break_off(const Status& why) {
 }
 
 Status Collective::finish(const Status& status) {
-    // Refused by all, or overflowed on all: their messages have come and gone.
+    // Refused by all, or overflowed on all: all messages have been sent and received.
     const bool orderly = status.ok() || preflight_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
     if (!orderly) return abandon(status);
     in_flight_ = false;
@@ -236,8 +236,8 @@ Status Collective::check_idle() {
     return check_finished();
 }
 
-/// A call that this rank has refused goes on whatever happens to the stream: nothing of it comes there, but to the
-/// others.
+/// A call that this rank has refused goes on whatever happens to the stream: none of its work enters the stream, but
+/// the other ranks must hear of it.
 Status Collective::check_may_go_on() const {
     return in_flight_ && !refused_here_ ? backend_->check_ready() : Status();
 }
@@ -272,7 +272,7 @@ Status Collective::gather_now(const Status& own, const Told& mine, std::vector<T
     });
     Status verdict = agree_now(ready, mine.word, mine.value, {"", ""});
     if (!broken_.ok() || !agreement_->all_ready()) return verdict;
-    for (std::size_t r = 0; r < all->size(); ++r) (*all)[r] = agreement_->told(r); // that they differ is no failure
+    for (std::size_t r = 0; r < all->size(); ++r) (*all)[r] = agreement_->told(r); // different words are no failure
     return {};
 }
 
@@ -323,7 +323,7 @@ void Collective::get_state(float* worker, float* server) const {
 
 Status Collective::set_state(const float* worker, const float* server, std::uint64_t calls) {
     calls_ = calls;
-    returned_ = false; // and if its error overflowed, that has been replaced
+    returned_ = false; // if the run's error overflowed, it has been replaced
     outcome_.reset();
     return carry_out([&] {
         const ErrorState state = error_state();

@@ -13,8 +13,8 @@
 namespace onebit {
 namespace {
 
-/// Addresses of the host's memory, which CUDA needs half a microsecond to tell. One stays one: it would be a GPU's only
-/// after the program had given it back to the system, and CUDA had taken it. One thread at a time.
+/// Addresses known to be of the host's memory; CUDA needs half a microsecond to tell. Such an address stays the host's:
+/// it could be a GPU's only after the program gave it back to the system and CUDA took it. One thread at a time.
 class HostAddresses {
   public:
     bool has(const void* address) const { return known_[slot_of(address)] == address; }

@@ -18,34 +18,34 @@
 
 namespace onebit {
 
-/// Where the values of a handle lie, and what works on them there: all that a handle asks of a kind of memory.
+/// Where the values of a handle lie, and what works on them there: all that a handle needs from a kind of memory.
 class MemoryBackend {
   public:
     virtual ~MemoryBackend() = default;
 
     virtual Memory& memory() const { return host_memory(); }
-    /// UNSUPPORTED while no call may begin: a GPU's stream that is being captured. Says so before anything is touched.
+    /// UNSUPPORTED while no call may begin: while a GPU's stream is captured. Says so before anything is touched.
     virtual Status check_ready() const { return {}; }
-    /// INVALID_ARGUMENT, naming it, unless a caller's buffer begins here.
+    /// INVALID_ARGUMENT, naming the buffer, unless the caller's buffer begins in this memory.
     virtual Status check_buffer(const void* buffer, const char* name) const = 0;
-    /// A channel whose messages may lie here, made of the communicator's, `*channel`. Local. UNSUPPORTED where it can't
-    /// be had the way that the environment asks for.
+    /// Turns the communicator's channel, `*channel`, into one whose messages may lie here. Local. UNSUPPORTED where
+    /// that is impossible the way that the environment asks for.
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
     virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
     virtual std::unique_ptr<Search> make_search(const Elements& elements) const = 0;
-    /// The exact average over the channel's ranks, which share these nodes. The tags from `tag` on are its own there.
-    /// Local.
+    /// The exact average over the channel's ranks, which are on these nodes. It alone uses the channel's tags from
+    /// `tag` on. Local.
     virtual Status make_dense(Transport& channel, const NodeGroups& nodes, const Elements& elements, std::size_t count,
                               unsigned threads, int tag, std::unique_ptr<Algorithm>* dense) const = 0;
-    /// Waits for all work on this memory that it was given, where work may go on after a call.
+    /// Waits for all work on this memory that the backend was given, where work may go on after a call.
     virtual Status settle() const { return {}; }
 
-    /// Around a thread's use of what was made here. A GPU must be the current one.
+    /// Called before and after a thread uses what was made here. A GPU must be the current one.
     virtual void enter() const {}
     virtual void leave() const {}
 };
 
-/// While one exists, this thread may use what a backend has made.
+/// While an Entered exists, this thread may use what a backend has made.
 class Entered {
   public:
     explicit Entered(std::shared_ptr<const MemoryBackend> backend) : backend_(std::move(backend)) { backend_->enter(); }
@@ -61,12 +61,12 @@ class Entered {
 /// this machine, has no GPU.
 Status make_memory_backend(onebit_memory_t memory, void* stream, std::shared_ptr<const MemoryBackend>* backend);
 
-// What there is of it for GPUs: cuda/cuda_memory_backend.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+// For GPUs, defined in cuda/cuda_memory_backend.cpp, or in cuda/no_cuda.cpp where there is no CUDA.
 
 Status make_cuda_backend(void* stream, std::shared_ptr<const MemoryBackend>* backend);
 /// Whether this program uses CUDA at all, so that addresses may be of a GPU's memory.
 bool has_cuda_addresses();
-/// Whether an address is, and the processor can't reach it.
+/// Whether an address is in a GPU's memory that the processor can't reach.
 bool is_on_device(const void* address);
 
 } // namespace onebit

@@ -47,8 +47,8 @@ void Preflight::begin(const Status& own, const Call& call) {
 
 // ---------------------------------------------------------------------------------------------------- stages ----
 
-/// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
-/// last is still in the cache when the encoder, which begins at the beginning, needs it.
+/// Looks for a NaN or an infinity, then tells the other ranks what was found. From the end to the beginning: the values
+/// read last are still in the cache when the encoder, which begins at the beginning, needs them.
 Status Preflight::check_values(Step* step) {
     if (!agreed_ && own_.ok() && unchecked_ > 0) return check_slice(step);
     *step = Step::kDone;
@@ -98,7 +98,7 @@ Status Preflight::agree(Step* step) {
     return {};
 }
 
-/// Where some are, they look at their values now, for the others' would be lost under a result that is called off.
+/// If only some are, they look at their values now: the others' values would be lost if the result were called off.
 void Preflight::see_who_is_apart() {
     const std::size_t apart = agreement_.flagged();
     call_.if_all_apart = false; // from now on
@@ -107,7 +107,7 @@ void Preflight::see_who_is_apart() {
     unchecked_ = call_.apart ? call_.count : 0;
 }
 
-/// All messages have come and gone, whatever the verdict.
+/// All messages have been sent and received, whatever the verdict.
 Status Preflight::conclude(Step* step) {
     *step = Step::kDone;
     refused_ = !verdict_.ok();
@@ -138,8 +138,8 @@ Status Preflight::agree_on_sum(Step* step) {
 
 // ------------------------------------------------------------------------------------------------------ vote ----
 
-/// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,
-/// on two levels, another rank of the node has a NaN, and says so itself.
+/// If all values are finite, their sums with the error have overflowed, which shows in the result on every rank. Or, on
+/// two levels, another rank of the node has a NaN, and says so itself.
 bool Preflight::doubt(const Slice& slice) {
     if (!own_.ok()) return true;
     const std::size_t begin = slice.begin() - call_.first;

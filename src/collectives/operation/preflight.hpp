@@ -16,32 +16,32 @@
 
 namespace onebit {
 
-/// What the ranks make sure of together around a call: that every argument and every value is good, and that all are
-/// about to do the same. Nothing is lost if it isn't so.
+/// What the ranks check together around a call: every argument and every value is good, and all ranks are about to do
+/// the same. If a check fails, nothing is lost.
 ///
-/// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
-/// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded (and on
-/// two levels handed on), while messages travel, on the values (Vote). Exact sums of values that lie apart from
-/// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place. Few
-/// values that are averaged exactly nobody looks at, and nobody agrees on, unless their sum is not finite.
+/// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at the
+/// values on its way, which spares a pass over memory. There the ranks agree on the arguments first. They agree on the
+/// values (Vote) once all is encoded (and on two levels handed on), while messages travel. Exact sums are tentative
+/// likewise if the result lies apart from the values on all ranks; the first agreement says which ranks have both in
+/// place. Few values that are averaged exactly are not looked at or agreed on, unless their sum is not finite.
 class Preflight final : public Vote {
   public:
     struct Call {
         const void* input = nullptr;
         std::size_t count = 0;
-        std::size_t first = 0; ///< the number of the element of the whole buffer that the input begins with
+        std::size_t first = 0; ///< the index of the input's first element in the whole buffer
         const void* output = nullptr;
         std::size_t output_count = 0;
         std::size_t output_first = 0; ///< likewise, of the output
         bool tentative = false;
         bool if_all_apart = false; ///< tentative only where every rank's result lies apart from its values
-        bool apart = false;        ///< as this rank's does
+        bool apart = false;        ///< this rank's result lies apart from its values
         // What must be the same everywhere.
         onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT;
         std::uint64_t calls = 0;
     };
 
-    /// All of these outlive it. `elements`: what buffers are arrays of.
+    /// All of these outlive the preflight. `elements`: what buffers are arrays of.
     Preflight(Agreement& agreement, Search& search, const MemoryBackend& backend, const Elements& elements)
         : agreement_(agreement), search_(search), backend_(backend), elements_(elements) {}
 
@@ -50,21 +50,22 @@ class Preflight final : public Vote {
         const void* data;
         std::size_t count;
     };
-    /// INVALID_ARGUMENT, naming it, for a buffer that can't be one; and where they overlap, unless the smaller one (or
-    /// the second) lies `in_place` elements behind the other's beginning. One of no elements may be NULL.
+    /// INVALID_ARGUMENT, naming the buffer, for one that can't be a buffer. INVALID_ARGUMENT where the buffers overlap,
+    /// unless the smaller one (of equal ones, the second) lies `in_place` elements behind the other's beginning. A
+    /// buffer of no elements may be NULL.
     Status check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place = 0) const;
     /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
     void begin(const Status& own, const Call& call);
 
-    // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, none where the sum
-    // tells, and one after; then what looks at a sum that may have overflowed ----
+    // ---- stages: two before the algorithm's (four where a call is tentative if all are apart, none where the sum
+    // tells), and one after; then the stages that look at a sum that may have overflowed ----
 
     Status check_values(Step* step);
     Status agree(Step* step);
     Status conclude(Step* step);
-    /// NONFINITE on every rank, for all have the same result.
+    /// NONFINITE on every rank, because all have the same result.
     Status check_sum(Step* step) const;
-    /// The same in two stages where each has another part of it.
+    /// The same in two stages, where each rank has another part of the sum.
     Status check_part_of_sum(Step* step);
     Status agree_on_sum(Step* step);
 

@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-/// What of two file names fits into a message that travels.
+/// How much of each of two file names fits into a message that travels.
 constexpr std::size_t kShownOfTwo = 80;
 
 Status draw_number(std::uint64_t* number) {
@@ -26,7 +26,7 @@ Status draw_number(std::uint64_t* number) {
     return {};
 }
 
-/// Which save the file is of, as far as its first bytes tell: what it is worth a load looks at.
+/// Which save the file is of, as far as its first bytes tell. A load checks the rest.
 SaveMark mark_of(const std::string& name, int rank, int ranks) {
     InputFile file;
     std::vector<std::byte> bytes;
@@ -39,7 +39,7 @@ SaveMark mark_of(const std::string& name, int rank, int ranks) {
     return plausible ? SaveMark{head.save, head.sequence} : SaveMark{};
 }
 
-/// The mark of the save to come, and the one that must stay until it has come. Collective; blocks.
+/// The new save's mark, and the place of the earlier save, to stay until the new one is whole. Collective; blocks.
 Status begin_save(Collective& collective, const char* prefix, FileLock* lock, SaveMark* mark,
                   std::size_t* earlier_place) {
     const int rank = collective.channel().rank();
@@ -141,7 +141,7 @@ Status tell_of_recovery(const Collective& collective, const char* prefix, const 
         std::ranges::count_if(ranks, [&](const Places& places) { return places[0] != found; }));
     if (aside == 0) return {};
     Status note;
-    (void)catch_exceptions([&] { // all is loaded: without memory nothing is told
+    (void)catch_exceptions([&] { // all is loaded: without memory there is just no note
         note = Status::note(
             "%s: a save was interrupted; loaded the newest one that all ranks have, number %u (that of "
             "%zu of %zu ranks as %s)",
@@ -177,7 +177,7 @@ Status save_file(Collective& collective, const char* prefix,
     ONEBIT_RETURN_IF_ERROR(collective.check_idle());
     SaveMark mark;
     std::size_t earlier_place = 0;
-    FileLock lock; // rank 0's, for all: no other save writes there before this one has ended on all ranks
+    FileLock lock; // rank 0 has it for all: no other save writes there before this one has ended on all ranks
     ONEBIT_RETURN_IF_ERROR(begin_save(collective, prefix, &lock, &mark, &earlier_place));
     std::unique_ptr<ReplacedFile> file;
     const Status written = catch_exceptions([&] {
@@ -194,7 +194,7 @@ Status save_file(Collective& collective, const char* prefix,
         if (saved.ok()) {
             file->keep();
         } else if (replaced.ok() && !collective.broken().ok()) {
-            file->leave(); // the others may have heard that all is well, and have nothing else any more
+            file->leave(); // other ranks may know of the success, and have no other file any more
         }
     }
     file.reset(); // undoes what was not kept

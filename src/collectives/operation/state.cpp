@@ -30,7 +30,7 @@ struct Header {
     std::uint32_t codec;
     std::uint32_t scale;
     std::uint32_t group;
-    std::uint32_t op; ///< that the server error is of
+    std::uint32_t op; ///< of the server error
     std::uint64_t count;
     std::uint64_t worker_begin; ///< the part of the worker error that this rank has: all, or its shard
     std::uint64_t worker_count; ///< 0 where nothing is ever compressed
@@ -62,7 +62,7 @@ Header header_of(const Collective& collective) {
             0};
 }
 
-/// Over the floats and the header before it: the hash of a header that has the floats' hash in the checksum's place.
+/// Covers the floats and the header before it: the hash of a header with the floats' hash in the checksum's place.
 std::uint64_t checksum_of(Header header, const std::vector<float>& errors) {
     header.checksum = hash_bytes(errors.data(), errors.size() * sizeof(float));
     return hash_bytes(&header, sizeof(header));
@@ -93,7 +93,7 @@ Status compare(const Header& saved, const Header& own) {
     return {};
 }
 
-/// Makes sure that the first of so many bytes are the head of a state of this handle, and as many as that has.
+/// Makes sure that the bytes begin with the head of a state of this handle, and are as many as that state has.
 Status read_header(const Collective& collective, const void* buffer, std::uint64_t bytes, Header* header) {
     if (bytes < sizeof(Header)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %llu bytes, not even a header",
@@ -109,7 +109,7 @@ Status read_header(const Collective& collective, const void* buffer, std::uint64
     return {};
 }
 
-/// Makes sure that the bytes are a whole state of this handle, and one that it can have had, and copies its parts out.
+/// Makes sure that the bytes are a whole and possible state of this handle, and copies its parts out.
 Status parse(const Collective& collective, const void* buffer, std::size_t bytes, Header* header,
              std::vector<float>* errors) {
     ONEBIT_RETURN_IF_ERROR(read_header(collective, buffer, bytes, header));
@@ -128,7 +128,7 @@ Status parse(const Collective& collective, const void* buffer, std::size_t bytes
     return {};
 }
 
-/// To as many bytes as the state has, at any alignment.
+/// Writes as many bytes as the state has, at any alignment.
 Status pack(const Collective& collective, const SaveMark& mark, void* buffer) {
     std::vector<float> errors((state_size(collective) - sizeof(Header)) / sizeof(float));
     if (!errors.empty()) collective.get_state(errors.data());
@@ -155,24 +155,24 @@ Status agree_and_set(Collective& collective, const Status& own, const Header& he
 /// One place where this rank's file may be.
 struct Candidate {
     InputFile file;
-    Status flaw; ///< why it is none
+    Status flaw; ///< why the file is none
     Header header{};
 
     SaveMark mark() const { return flaw.ok() ? SaveMark{header.head.save, header.head.sequence} : SaveMark{}; }
 };
 
-/// Says which file it is that has a flaw.
+/// Adds the name of the file that has the flaw.
 Status with_name(const std::string& name, const Status& flaw) {
-    if (flaw.ok() || flaw.code() == ONEBIT_ERROR_IO) return flaw; // which says it already
+    if (flaw.ok() || flaw.code() == ONEBIT_ERROR_IO) return flaw; // whose message has the name already
     return Status::error(flaw.code(), "%s: %s", shown(name).c_str(), flaw.message().c_str());
 }
 
-/// Looks no further than the head, and keeps open what fits.
+/// Reads only the head, and keeps a file open that fits.
 Status look(const Collective& collective, const std::string& name, Candidate* candidate) {
     ONEBIT_RETURN_IF_ERROR(candidate->file.open(name));
     std::vector<std::byte> bytes;
     ONEBIT_RETURN_IF_ERROR(candidate->file.read(sizeof(Header), &bytes));
-    bytes.resize(sizeof(Header)); // where it is shorter, its size says so
+    bytes.resize(sizeof(Header)); // if the file is shorter, its size says so
     ONEBIT_RETURN_IF_ERROR(read_header(collective, bytes.data(), candidate->file.size(), &candidate->header));
     if (candidate->header.head.save == 0) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the state is of no save: load it with unpack_state");
@@ -180,7 +180,7 @@ Status look(const Collective& collective, const std::string& name, Candidate* ca
     return {};
 }
 
-/// All of the file that was chosen.
+/// Reads all of the chosen file.
 Status read_all(const Collective& collective, const Candidate& chosen, Header* header, std::vector<float>* errors) {
     std::vector<std::byte> bytes;
     ONEBIT_RETURN_IF_ERROR(chosen.file.read(state_size(collective), &bytes));

@@ -7,7 +7,7 @@
 
 namespace onebit {
 
-/// As of a communicator's ranks, but of what a handle's ranks agree on.
+/// As together() of a communicator, but with the agreements of a handle's ranks.
 template <typename Body>
 Status together(Collective& collective, const Body& body) {
     return take_part(body,

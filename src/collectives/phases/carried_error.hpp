@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// The error that an encoder carries from call to call; and where calls may be called off, beside it what the call in
-/// flight makes of it.
+/// The error that an encoder carries from call to call. Where calls may be called off, it has beside it the new error
+/// that the call in flight makes.
 class CarriedError {
   public:
     /// `stream`: as in Feedback::Draw.
@@ -25,14 +25,14 @@ class CarriedError {
 
     Feedback& now() { return *now_; }
     const Feedback& now() const { return *now_; }
-    /// Where a call leaves the new one.
+    /// Where a call leaves the new error.
     Feedback& after(bool tentative) { return tentative ? *next_ : *now_; }
     /// Before each call; as Operands::number.
     void begin_call(std::uint64_t number) {
         now_->set_call(number);
         if (next_ != nullptr) next_->set_call(number);
     }
-    /// What a tentative call has left is the error from now on.
+    /// The error that a tentative call has left is the error from now on.
     void commit() { std::swap(now_, next_); }
 
     void set_mask(std::span<const std::uint32_t> mask) {

@@ -17,8 +17,8 @@ namespace onebit {
 /// NONFINITE where one of the results was too large for a sink.
 Status look_at_results(const ValueSink& sink);
 
-/// The second half of a compressed allreduce, all of an all-gather: each rank, as the server of its chunk, has encoded
-/// one message, which goes to everybody. All decode the same messages, so all have the same bits.
+/// The second half of a compressed allreduce, or all of an all-gather. Each rank, as the server of its chunk, has
+/// encoded one message, which goes to everybody. All decode the same messages, so all have the same bits.
 ///
 /// Rounds as in ScatterPhase. The messages stay where they are after a call.
 class GatherPhase {
@@ -44,10 +44,10 @@ class GatherPhase {
     bool refused() const { return operands_.vote != nullptr && !operands_.vote->verdict().ok(); }
     /// Whether the sink wants anything decoded.
     bool decodes() const { return operands_.sink != nullptr && !refused(); }
-    /// NONFINITE if one of these messages says that its server's error has overflowed. All ranks see the same ones and
-    /// so come to the same verdict; unless the codec has failed on one. Of a refused call: OK.
+    /// NONFINITE if one of these messages says that its server's error has overflowed. All ranks see the same messages
+    /// and so come to the same verdict, unless the codec has failed on a rank. Of a refused call: OK.
     Status check(std::span<const Slice> slices) const;
-    /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
+    /// A GPU's codec knows of an overflow only later: true once it knows; then *verdict has the verdict.
     bool find_overflow(Status* verdict) const;
     /// NONFINITE where a result is too large for the sink: on every rank, as for check.
     Status decode(std::span<const Slice> slices) const {
@@ -57,7 +57,7 @@ class GatherPhase {
 
     // ---- its exchange, for planning ----
 
-    /// Of the part of every chunk's message that `words_of` says: straight to everybody, or along a ring.
+    /// Of the part of every chunk's message that `words_of` gives: straight to everybody, or along a ring.
     Status plan(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
                 std::unique_ptr<Exchange>* exchange) const;
     Status plan_ring(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
@@ -83,7 +83,7 @@ class GatherPhase {
     std::vector<std::vector<std::uint32_t*>> rows_;
     CarriedError error_;
     std::span<const std::uint32_t> mask_;
-    mutable std::vector<EncodedSlice> to_read_; ///< of a verb's slices; has its room
+    mutable std::vector<EncodedSlice> to_read_; ///< of a verb's slices; room is reserved
 
     // The call in flight.
     Operands operands_;

@@ -15,9 +15,9 @@ class GatherPieces {
   public:
     enum class Way {
         kStraight, ///< to everybody
-        kRing      ///< from rank to rank (ring.hpp), which has to be kept going: what came is passed on
+        kRing      ///< from rank to rank (ring.hpp): each rank must pass on the pieces that came
     };
-    /// Those that may travel along a ring: each has a tag of its own there, of which MPI has 32767 at least.
+    /// Most pieces along a ring: each has a tag of its own there, and MPI has at least 32767 tags.
     static constexpr std::size_t kMostRings = 16384;
 
     /// Both must outlive it.
@@ -29,23 +29,23 @@ class GatherPieces {
           cursor_(phase.layout().chunks(), pieces) {}
 
     /// Of one round. Pieces of one chunk that go straight have one tag: they come in the order in which they were sent.
-    /// Along a ring, where one may overtake the other on some hop, piece k has `ring_tag` + k.
+    /// Along a ring a piece may overtake another one on some hop, so piece k has `ring_tag` + k.
     Status plan(Transport& transport, std::size_t round, int tag, int trailer_tag, int ring_tag = 0);
 
     // ---- one call: begin, behind the phase's ----
 
     void begin();
-    /// The next piece of the own message is encoded: sends it; seals and sends what trails behind the last.
+    /// Sends the next piece of the own message, which is encoded. Behind the last one, seals and sends the trailers.
     Status send_next();
     std::size_t sent() const { return sent_; }
     bool all_sent() const { return sent_ == pieces_.count; }
-    /// Keeps rings going: all pieces that are on their way, for decoding waits for the first of them only.
+    /// Keeps rings going for all pieces that are on their way: decoding waits only for the first of them.
     Status pass_on();
-    /// Decodes the next piece of one chunk, or of all, if all chunks' are there, and all ranks agree.
+    /// Decodes the next piece of one chunk, or of all, if it is there for all chunks, and all ranks agree.
     Status decode_next(bool* did);
     std::size_t decoded() const { return cursor_.piece(); }
     bool all_decoded() const { return cursor_.at_end(); }
-    /// Behind the last: whether it is known how the call has ended; then *verdict has it.
+    /// Behind the last piece: whether the call's verdict is known; then *verdict has it.
     bool find_verdict(Status* verdict);
 
   private:

@@ -30,13 +30,13 @@ class MessageLayout {
     const Chunk& own_chunk() const { return chunks_[rank_]; }
     bool on_device() const { return &codec_.memory() != &host_memory(); }
 
-    /// Of all rows.
+    /// Words of all rows.
     std::size_t words() const {
         std::size_t words = 0;
         for (const Chunk& chunk : chunks_) words += codec_.row_words(chunk);
         return words;
     }
-    /// By chunk, where the first one's begins at `first`.
+    /// By chunk, where its row begins; the first one begins at `first`.
     std::vector<std::uint32_t*> rows_from(std::uint32_t* first) const {
         std::vector<std::uint32_t*> rows;
         for (const Chunk& chunk : chunks_) {

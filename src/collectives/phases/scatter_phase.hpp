@@ -15,14 +15,14 @@
 
 namespace onebit {
 
-/// The first half of a compressed allreduce, all of a reduce-scatter but the sums: each rank, as a worker, encodes its
+/// The first half of a compressed allreduce, or a reduce-scatter without its sums. Each rank, as a worker, encodes its
 /// values plus its worker error, and every chunk's message goes to the rank that serves the chunk.
 ///
-/// A round is one set of buffers. Several take turns where a call's messages are to outlast the next call.
+/// A round is one set of buffers. Several rounds take turns where a call's messages must outlast the next call.
 class ScatterPhase {
   public:
-    /// `rows`: by round and chunk, where this rank encodes the chunk's message. That of its own chunk it encodes where
-    /// the others' messages for it arrive. The layout must outlive it.
+    /// `rows`: by round and chunk, where this rank encodes the chunk's message. It encodes its own chunk's message
+    /// where the others' messages for this chunk arrive. The layout must outlive it.
     ScatterPhase(const MessageLayout& layout, std::vector<std::vector<std::uint32_t*>> rows, bool tentative_calls);
 
     const MessageLayout& layout() const { return layout_; }
@@ -33,7 +33,7 @@ class ScatterPhase {
 
     // ---- one call: begin, then every slice of every chunk through encode, then seal ----
 
-    /// `last`: by chunk, the messages that blends refer to; may be empty where no source has one.
+    /// `last`: by chunk, the messages that blends refer to; may be empty where no source has a blend.
     void begin(const Operands& operands, std::size_t round, std::span<std::uint32_t* const> last);
     /// Whether there is anything to encode.
     bool encodes() const { return operands_.source != nullptr; }
@@ -46,12 +46,12 @@ class ScatterPhase {
 
     // ---- its exchange, for planning ----
 
-    /// Of the part of every chunk's message that `words_of` says.
+    /// Of the part of every chunk's message that `words_of` gives.
     Status plan(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
                 std::unique_ptr<Exchange>* exchange) const;
     std::span<std::uint32_t* const> rows(std::size_t round) const { return rows_[round]; }
     std::uint32_t* incoming() { return incoming_.data(); }
-    /// Encodes the own message in `row`, from where the exchange copies it to where it would have been.
+    /// Encodes the own message in `row`; the exchange copies it from there to its usual place.
     void encode_own_at(std::size_t round, std::uint32_t* row) { rows_[round][layout_.rank()] = row; }
 
     std::size_t workspace_bytes() const { return incoming_.bytes() + error_.workspace_bytes(); }
@@ -62,7 +62,7 @@ class ScatterPhase {
     AlignedBuffer<std::uint32_t> incoming_;
     std::vector<const std::uint32_t*> received_;
     CarriedError error_;
-    std::vector<SliceToEncode> to_encode_; ///< of a verb's slices; has its room
+    std::vector<SliceToEncode> to_encode_; ///< of a verb's slices; room is reserved
 
     // The call in flight.
     Operands operands_;

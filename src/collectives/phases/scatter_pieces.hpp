@@ -25,14 +25,14 @@ class ScatterPieces {
 
     /// `ready`: as in Operands.
     void begin(const std::function<bool()>* ready);
-    /// Encodes the next piece of one chunk, or of all; sends when all chunks' are there.
+    /// Encodes the next piece of one chunk, or of all; sends it once all chunks' are encoded.
     Status encode_next(bool* did);
     std::size_t encoded() const { return cursor_.piece(); }
-    /// Slices, chunk by chunk of piece by piece.
+    /// Slices: piece k of all chunks, then piece k + 1.
     std::size_t encoded_slices() const { return encoded() * phase_.layout().chunks().size() + cursor_.chunk(); }
     bool all_encoded() const { return cursor_.at_end(); }
 
-    /// Whether the next piece of the own chunk is there from all ranks; the server's work on it is then followed by
+    /// Whether the next piece of the own chunk is there from all ranks. Then comes the server's work on it, then
     /// take().
     Status test_next(bool* there) const;
     Slice next() const { return pieces_.of(phase_.layout().own_chunk(), taken_); }

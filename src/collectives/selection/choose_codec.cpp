@@ -50,7 +50,7 @@ Status read_order(const onebit_allreduce_config_t* caller, double max_error, one
                          error_of_call(finest), name_of(finest));
 }
 
-/// Those with a small enough error that such a handle can have. What AUTO measures for each is measured. Collective.
+/// Codecs with a small enough error that such a handle can have. Measures for each what AUTO measures. Collective.
 Status find_candidates(Communicator& communicator, const onebit_allreduce_config_t& config, double max_error,
                        Candidates* candidates) {
     Status none;
@@ -72,7 +72,7 @@ Status find_candidates(Communicator& communicator, const onebit_allreduce_config
     return std::ranges::count(*candidates, true) == 0 ? none : Status();
 }
 
-/// Of an average by the quickest compressed form, or by the one of them that the environment wants.
+/// The time of an average by the quickest compressed form, or by the form that the environment wants.
 double compressed_us(Communicator& communicator, const onebit_allreduce_config_t& config, const Costs& costs) {
     const Costs of_elements = for_elements(costs, bytes_of(config.datatype), communicator.groups());
     const auto forms = forms_for(communicator.groups(), config.memory, communicator.transport());
@@ -86,7 +86,7 @@ double compressed_us(Communicator& communicator, const onebit_allreduce_config_t
     return least;
 }
 
-/// Of the candidates.
+/// The quickest candidate.
 onebit_codec_t quickest(Communicator& communicator, const onebit_allreduce_config_t& config,
                         const Candidates& candidates) {
     bool all_measured = true; // else they can't be compared

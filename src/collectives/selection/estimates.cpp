@@ -21,7 +21,7 @@ namespace {
 struct Link {
     double round_us;    ///< one exchange with one peer
     double message_us;  ///< each further message of an exchange
-    double us_per_byte; ///< what dense sums of middling size take for a byte
+    double us_per_byte; ///< what dense sums of medium size take for a byte
 };
 
 // Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing"): shared memory, and TCP at 10 Gbit/s.
@@ -37,19 +37,19 @@ constexpr double kCompressedUs = 2;
 /// A byte of a message copied out of one and into another.
 constexpr double kCopyUsPerByte = 0.2e-3;
 
-/// Sent of each byte of float32.
+/// How much is sent for each byte of float32.
 double sent_share(onebit_codec_t codec) {
     return bits_per_element(codec) / 32;
 }
 
-/// Two exchanges between `ranks` ranks, each of which sends a part of so many bytes to each other one, `sharing` ranks
-/// on one link.
+/// Two exchanges between `ranks` ranks: each rank sends a part of `bytes` bytes to each other rank, and `sharing` ranks
+/// share a link.
 double exchange_us(double ranks, double sharing, double bytes, const Link& link) {
     return 2 * (link.round_us + (ranks - 2) * link.message_us) +
            2 * (ranks - 1) / ranks * sharing * bytes * link.us_per_byte;
 }
 
-/// The way between ranks that an estimate goes by, and how many of them share it.
+/// The way between ranks that an estimate uses, and how many ranks share it.
 const Link& link_of(const NodeGroups& groups) {
     return groups.nodes == 1 ? kSharedMemory : kNetwork;
 }
@@ -111,8 +111,8 @@ double bruck_us(const Call& call) {
     return kCompressedUs + bruck_exchange_us(call.groups, radix, call.sent()) + call.bytes() * kCodecUsPerByte;
 }
 
-/// What the switches between nodes carry no estimate knows, so that RING is only ever taken where a table says that it
-/// was measured.
+/// No estimate knows what the switches between nodes carry, so RING is taken only where a table says that it was
+/// measured.
 double ring_us(const Call& /*call*/) {
     return Costs::kNever;
 }
@@ -121,7 +121,7 @@ const char* no_objection(const NodeGroups& /*groups*/, onebit_memory_t /*memory*
     return nullptr;
 }
 
-/// A GPU's values have no memory that a node shares, but with NCCL there a quick way to neighbours.
+/// A GPU's values have no memory that a node shares, but with NCCL a quick way to the node's other GPUs.
 const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport) {
     if (memory != ONEBIT_MEMORY_HOST && !transport.has_stream_ordered_nodes()) {
         return "the values are in a GPU's memory, and NCCL doesn't carry them inside a node";
@@ -131,13 +131,13 @@ const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t me
 
 constexpr const char* kNoPassingOn = "the processor can't pass on messages in a GPU's memory";
 
-/// Between few ranks messages that travel through others save next to nothing.
+/// Between few ranks, messages that travel through other ranks save almost nothing.
 const char* objection_to_bruck(const NodeGroups& groups, onebit_memory_t memory, const Transport& /*transport*/) {
     if (memory != ONEBIT_MEMORY_HOST) return kNoPassingOn;
     return groups.node_of_rank.size() >= kManyRanks ? nullptr : "the ranks are few";
 }
 
-/// Between few nodes there is but one switch.
+/// Between few nodes there is only one switch.
 const char* objection_to_ring(const NodeGroups& groups, onebit_memory_t memory, const Transport& /*transport*/) {
     if (memory != ONEBIT_MEMORY_HOST) return kNoPassingOn;
     return groups.nodes >= kManyRanks ? nullptr : "the nodes are few";
@@ -146,9 +146,9 @@ const char* objection_to_ring(const NodeGroups& groups, onebit_memory_t memory, 
 /// A form that AUTO chooses from.
 struct FormRow {
     onebit_algorithm_t name;
-    /// Why it would make no sense between some ranks, or can't be had of values in some memory; NULL: it does and can.
+    /// Why it would make no sense between some ranks, or is impossible for values in some memory; NULL: no objection.
     const char* (*objection)(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport);
-    /// What a call takes; kNever where that can't be told.
+    /// The time of a call; kNever where it can't be told.
     double (*microseconds)(const Call& call);
 };
 
@@ -174,7 +174,7 @@ std::size_t best_radix(const NodeGroups& groups, onebit_codec_t codec, std::uint
     const double bytes = static_cast<double>(count) * sizeof(float) * sent_share(codec);
     const std::size_t ranks = groups.node_of_rank.size();
     std::size_t best = 2;
-    for (std::size_t radix = 3; radix <= ranks; radix += 1 + radix / 8) { // all small ones, and some
+    for (std::size_t radix = 3; radix <= ranks; radix += 1 + radix / 8) { // all small ones, and some large ones
         if (bruck_exchange_us(groups, radix, bytes) < bruck_exchange_us(groups, best, bytes)) best = radix;
     }
     return best;
@@ -187,7 +187,7 @@ Costs estimate_costs(const NodeGroups& groups, onebit_memory_t memory, onebit_co
         alone.microseconds[ONEBIT_ALGORITHM_DENSE] = 0;
         return Costs({alone});
     }
-    // All of it is straight lines but for BRUCK's radix, which changes with the size.
+    // All costs are straight lines except BRUCK's, whose radix changes with the size.
     constexpr int kLargest = 30;
     std::vector<Costs::Row> rows;
     for (int bits = 0; bits <= kLargest; ++bits)

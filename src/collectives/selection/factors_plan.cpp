@@ -21,7 +21,7 @@ std::size_t rank_of(const onebit_allreduce_config_t& config) {
     return config.matrix_rank == 0 ? kDefaultRank : config.matrix_rank;
 }
 
-/// Of the three passes by one thread, over memory; and what each direction adds.
+/// The time of the three passes over memory by one thread; and what each direction adds.
 constexpr double kPassesUsPerElement = 1.3e-3;
 constexpr double kUsPerElementAndDirection = 0.15e-3;
 

@@ -12,23 +12,23 @@
 
 namespace onebit {
 
-// What a plan says of ONEBIT_CODEC_POWERSGD, which averages factors of matrices and has no messages.
+// What a plan says about ONEBIT_CODEC_POWERSGD, which averages factors of matrices and has no messages.
 
-/// Whose costs it goes by: exact averages' among them, which are all that it is made of.
+/// The codec whose costs POWERSGD uses: only those of exact averages, which are all that POWERSGD consists of.
 inline constexpr onebit_codec_t kTimedForFactors = ONEBIT_CODEC_SIGN;
 
-/// INVALID_ARGUMENT unless the matrices are the buffer, where there are to be any. Local.
+/// INVALID_ARGUMENT unless the matrices make up the buffer, where there must be matrices. Local.
 Status check_shapes(const onebit_allreduce_config_t& config);
-/// To be compared across ranks; of a config that check_shapes has found right.
+/// To be compared across ranks; for a config that check_shapes has accepted.
 std::uint64_t hash_of_shapes(const onebit_allreduce_config_t& config);
 /// UNSUPPORTED or INVALID_ARGUMENT where the settings aren't those of an allreduce of matrices.
 Status check_factors(const onebit_allreduce_config_t& config);
-/// How the buffer is cut into them.
+/// How the buffer is cut into matrices.
 MatrixLayout matrices_of(const onebit_allreduce_config_t& config);
 
-/// What AUTO is: two exact averages of few numbers and three passes over the values, or one average of all.
+/// What AUTO becomes: two exact averages of few numbers and three passes over the values, or one average of all values.
 void choose_factors(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan);
-/// What factors are averaged by is FLAT, whatever compressed form the environment wants.
+/// Factors are averaged by FLAT, whatever compressed form the environment wants.
 void take_factors(Plan* plan);
 
 } // namespace onebit

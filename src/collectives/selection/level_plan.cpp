@@ -53,7 +53,7 @@ Status check_level(std::size_t l, const onebit_level_t& level) {
     return {};
 }
 
-/// How many ranks each group has. INVALID_ARGUMENT unless it is as many in all.
+/// How many ranks each group has. INVALID_ARGUMENT unless all have the same number.
 Status count_ranks(std::size_t level, const std::vector<int>& group_of_rank, std::size_t* ranks) {
     std::vector<std::size_t> counts(group_of_rank.size());
     for (const int group : group_of_rank) ++counts[static_cast<std::size_t>(group)];
@@ -68,9 +68,9 @@ Status count_ranks(std::size_t level, const std::vector<int>& group_of_rank, std
     return {};
 }
 
-/// That each of the `inner` groups, of the level before, is in one of the `outer` ones.
+/// Checks that each of the `inner` groups, of the level before, is in one of the `outer` groups.
 Status check_nested(std::size_t level, const std::vector<int>& inner, const std::vector<int>& outer) {
-    std::vector<std::size_t> first(inner.size(), inner.size()); // rank of each inner group
+    std::vector<std::size_t> first(inner.size(), inner.size()); // first rank of each inner group
     for (std::size_t rank = 0; rank < inner.size(); ++rank) {
         std::size_t& of_group = first[static_cast<std::size_t>(inner[rank])];
         if (of_group == inner.size()) of_group = rank;

@@ -9,7 +9,7 @@
 
 namespace onebit {
 
-/// Directions of a matrix, at most; and where nobody says how many.
+/// The largest number of directions of a matrix, and the default number.
 inline constexpr std::size_t kMostRank = 64;
 inline constexpr std::size_t kDefaultRank = 4;
 
@@ -18,7 +18,7 @@ struct Matrix {
     std::size_t begin = 0; ///< its first element in the buffer
     std::size_t rows = 0;
     std::size_t columns = 0;
-    std::size_t rank = 0;  ///< of its approximation; 0: it is averaged as it is, for factors would be no fewer numbers
+    std::size_t rank = 0;  ///< of its approximation; 0: averaged as it is, because factors would be no fewer numbers
     std::size_t left = 0;  ///< in the left factors: rows * rank numbers, row after row; or the matrix itself
     std::size_t right = 0; ///< in the right factors: rank * columns numbers, as right_index() says
 
@@ -39,7 +39,7 @@ class MatrixLayout {
     std::size_t elements() const {
         return matrices_.empty() ? 0 : matrices_.back().begin + matrices_.back().elements();
     }
-    /// Numbers that ranks average in a call: first the left factors, with what is exact, then the right ones.
+    /// Numbers that ranks average in a call: first the left factors and the exact matrices, then the right factors.
     std::size_t left_count() const { return left_count_; }
     std::size_t right_count() const { return right_count_; }
     /// Of the matrices.

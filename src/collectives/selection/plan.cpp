@@ -43,11 +43,11 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
     return forced != 0 ? forced : best_radix(communicator.groups(), config.codec, config.count);
 }
 
-/// So few are averaged as they are, on any network.
+/// Fewer elements are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
 
-/// What AUTO becomes, and TWO_LEVEL where there are no two.
-/// `why`: it is what config.algorithm says; NULL: that is the caller's own.
+/// What AUTO becomes, and TWO_LEVEL where there are no two levels. `why`: the reason for config.algorithm; NULL: it is
+/// the caller's own choice.
 void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, Communicator& communicator,
                       Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
@@ -73,7 +73,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, 
         plan->reason = describe_choice(config.count, costs, known.source(), forms);
         if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&
             radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size())) {
-            plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // straight ways are its own
+            plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // PIPELINED sends straight
         }
     }
     if (config.codec == ONEBIT_CODEC_POWERSGD) take_factors(plan);
@@ -117,7 +117,7 @@ void Plan::tell(const Communicator& communicator, const char* collective) const 
 
 namespace {
 
-/// `form`: what is wrong with this rank's config already. `levels`: this rank's, taken over. `shards`: none of an
+/// `form`: what is wrong with this rank's config already. `levels`: this rank's, taken over. `shards`: empty for an
 /// allreduce. `why`: as for choose_algorithm.
 Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config,
               const std::vector<onebit_level_t>& levels, Kind kind, std::span<const Chunk> shards, const char* why,
@@ -143,7 +143,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     std::array<NamedValue, std::size(others) + std::tuple_size_v<std::remove_const_t<decltype(fields)>>> values{};
     std::ranges::copy(others, std::ranges::transform(fields, values.begin(), &Field::value).out);
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
-    // The others return by themselves, too: a rank that has no memory to say what is wrong must not wait for them.
+    // All ranks return by themselves: a rank that has no memory to say what is wrong must not wait for others.
     const Status supported = catch_exceptions([&] {
         const Status config_alone = check_supported(config, kind);
         return config_alone.ok() ? check_levels(config, levels) : config_alone;
@@ -242,7 +242,7 @@ Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller
         plan->plan.reason = "pipelined, as all that are compressed; " + plan->plan.reason;
     }
     plan->plan.compressed_algorithm = plan->plan.algorithm;
-    // What one rank's error came to another rank can't know: it is not to be left to a reset of all.
+    // No rank knows what became of another rank's error: it must not be left to a reset of all ranks.
     if (kind == Kind::kReduceScatter) plan->plan.tentative = plan->plan.check == ONEBIT_CHECK_FULL;
     return {};
 }

@@ -20,7 +20,7 @@
 
 namespace onebit {
 
-/// All that is decided about a collective before anything is allocated; the same on every rank, but for the threads
+/// All that is decided about a collective before anything is allocated; the same on every rank, except for the threads
 /// and the stream.
 struct Plan {
     std::uint64_t count = 0;
@@ -50,32 +50,32 @@ struct Plan {
     Log log;            ///< for what a program doesn't see otherwise
     std::string reason; ///< why this algorithm
 
-    /// Whether it is factors of matrices that ranks average in the place of the values, and no message is encoded.
+    /// Whether ranks average factors of matrices instead of the values, and no message is encoded.
     bool averages_factors() const { return codec == ONEBIT_CODEC_POWERSGD; }
-    /// One that can't is dense for good.
+    /// A plan that can't compress is always dense.
     bool compresses() const { return compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
-    /// Exact sums of many values through shared memory: where every rank's result lies apart from its values, these are
-    /// looked at as they are added up, and not in a pass before, which would read a fourth more.
+    /// Exact sums of many values through shared memory: where every rank's result lies apart from its values, the
+    /// values are looked at while they are added up. A pass before would read a fourth more.
     bool checks_sums_on_the_way() const {
         constexpr std::uint64_t kLeast = std::uint64_t{1} << 18;
         return shares_sums && check == ONEBIT_CHECK_FULL && count >= kLeast;
     }
-    /// Few values of a checked handle that is dense for good, where they don't go through shared memory: what is wrong
-    /// with them shows in their sum. Only when there was memory to share, or not, is it final.
+    /// Few values of a checked handle that is always dense, where they don't go through shared memory: what is wrong
+    /// with the values shows in their sum. Final only once it is known whether there is memory to share.
     bool sum_tells() const;
-    /// Sums may overflow where averages can't, and are looked at.
+    /// Sums may overflow where averages can't, so sums are looked at.
     bool checks_sums() const { return op == ONEBIT_OP_SUM && check != ONEBIT_CHECK_NONE; }
-    /// So may averages that are decoded and rounded to 16 bits.
+    /// Averages that are decoded and rounded to 16 bits may overflow, too.
     bool checks_results() const { return checks_sums() || (datatype != ONEBIT_FLOAT32 && check != ONEBIT_CHECK_NONE); }
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
-    /// So it does where it would take it; exact sums become the transport's.
+    /// TWO_LEVEL that would use it becomes PIPELINED; exact sums become the transport's.
     void do_without_shared_memory(const std::string& why);
     /// Says what was chosen, in the log.
     void tell(const Communicator& communicator, const char* collective) const;
 };
 
-/// And about a collective between a whole buffer and its shards.
+/// All that is decided about a collective between a whole buffer and its shards.
 struct ShardPlan {
     Plan plan;
     std::vector<Chunk> shards; ///< by rank
@@ -87,13 +87,13 @@ struct ShardPlan {
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
                  const char* why, Plan* plan);
 
-/// What AUTO is to exchanges that must compress, and why: what the environment says, if it can be, else PIPELINED or
-/// TWO_LEVEL by lasting costs, for a training's bits are not to hang on a measurement. `count`: of the largest
+/// What AUTO becomes for exchanges that must compress, and why: what the environment says, if possible, else PIPELINED
+/// or TWO_LEVEL by lasting costs, because a training's bits must not depend on a measurement. `count`: of the largest
 /// exchange. Collective; blocks.
 Status choose_exchange(Communicator& communicator, onebit_memory_t memory, onebit_codec_t codec, std::uint64_t count,
                        onebit_algorithm_t* form, std::string* reason);
 
-/// The same for onebit_reduce_scatter_create and onebit_all_gather_create. The algorithm is DENSE or PIPELINED.
+/// A plan for onebit_reduce_scatter_create and onebit_all_gather_create. The algorithm is DENSE or PIPELINED.
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
                  ShardPlan* plan);
 

@@ -14,7 +14,7 @@
 namespace onebit {
 namespace {
 
-/// What is wrong with a config whatever the others say.
+/// What is wrong with a config, whatever the other ranks' are.
 Status check_form(const onebit_allreduce_config_t& config, int ranks) {
     for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
@@ -46,7 +46,7 @@ Status read_config(const Config* caller, Config* config) {
     return read_struct("config", caller, config);
 }
 
-/// How the buffer is cut. INVALID_ARGUMENT where the caller's numbers don't come to it.
+/// How the buffer is cut. INVALID_ARGUMENT where the caller's numbers don't add up to the buffer.
 Status cut(const std::uint64_t* counts, std::uint64_t count, std::size_t ranks, std::vector<Chunk>* shards) {
     if (counts == nullptr && count % ranks != 0) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,

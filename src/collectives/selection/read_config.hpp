@@ -26,18 +26,18 @@ struct Field {
 
 std::array<Field, 14> fields_of(const onebit_allreduce_config_t& config);
 
-/// Takes over the caller's config, with its levels and the stream that it means. Says what is wrong with it whatever
-/// the others say. Local.
+/// Reads the caller's config, with its levels and the stream that it means. Says what is wrong with the config,
+/// whatever the other ranks' are. Local.
 Status take_config(const onebit_allreduce_config_t* caller, const Transport& transport,
                    onebit_allreduce_config_t* config, std::vector<onebit_level_t>* levels);
-/// The same of a collective with shards; `config`: an allreduce's that is like it.
+/// The same for a collective with shards; `config`: that of an allreduce that is like it.
 Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transport& transport,
                    onebit_allreduce_config_t* config, std::vector<Chunk>* shards);
 
-/// What this version can't do, seen alike by all ranks once they are known to have the same config.
+/// What this version can't do. All ranks find the same, once they are known to have the same config.
 Status check_supported(const onebit_allreduce_config_t& config, Kind kind);
 
-/// Checks a config's memory and stream, and says which stream is meant: over a transport that has one, that.
+/// Checks a config's memory and stream, and says which stream is meant: the transport's, if it has one.
 Status find_stream(const Transport& transport, onebit_memory_t memory, void* asked, void** stream);
 
 } // namespace onebit

@@ -26,11 +26,11 @@
 namespace onebit {
 namespace {
 
-/// Where the values lie that calls are measured with, and which.
+/// The values that calls are measured with, and where they lie.
 struct Buffers {
     onebit_memory_t memory = ONEBIT_MEMORY_HOST;
     void* stream = nullptr;
-    onebit_codec_t codec = ONEBIT_CODEC_SIGN; ///< that they are measured with
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN; ///< that calls are measured with
     std::shared_ptr<const MemoryBackend> backend;
     // Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
     AlignedBuffer<float> input;
@@ -59,7 +59,7 @@ struct Contender {
     }
 };
 
-/// The ranks' own numbers become the largest of them, for a call takes as long as its slowest rank.
+/// Each number becomes the largest of all ranks' numbers, because a call takes as long as its slowest rank.
 Status take_slowest(Communicator& communicator, const Status& own, std::vector<double>* times) {
     const std::size_t n = times->size();
     std::vector<double> all(n * static_cast<std::size_t>(communicator.size()));
@@ -68,9 +68,9 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
     return {};
 }
 
-/// Each call begins on all ranks together: one that is done early must not be charged for what the others' last call,
-/// of another form, still takes. *all_know: whether the failure is an agreement's, which all ranks have, and not a
-/// call's, which this rank may have alone.
+/// Each call begins on all ranks together: a rank that is done early must not be charged for the time that the other
+/// ranks' last call, of another form, still takes. *all_know: whether an agreement failed, which all ranks know, and
+/// not a call, which may have failed on this rank alone.
 Status call_all(Communicator& communicator, std::vector<Contender>& contenders, std::size_t times, Buffers& buffers,
                 bool* all_know) {
     for (std::size_t i = 0; i < times; ++i) {
@@ -103,10 +103,10 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
         contenders.push_back(std::move(contender));
     }
 
-    // The first calls warm up, the second say how many there is time for; all ranks must make as many.
+    // The first calls warm up. The second ones say how many there is time for. All ranks must make as many.
     std::vector<double> round_us(1);
     bool all_know = false;
-    // A peer that is lost was waited for once: the others, too, are told instead of asked.
+    // A lost peer was waited for once: the other ranks, too, are told instead of asked.
     const Status warm = communicator.give_up_if_lost(call_all(communicator, contenders, 2, buffers, &all_know));
     if (all_know || !communicator.usable()) return warm;
     for (Contender& contender : contenders) {
@@ -130,7 +130,7 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
     return {};
 }
 
-/// A form that was not to be had at some size is left out at all.
+/// A form that was impossible at some size is left out at all sizes.
 void drop_partial_forms(std::vector<Costs::Row>& rows) {
     for (const onebit_algorithm_t form : kChosenForms) {
         const bool partial = std::ranges::any_of(
@@ -140,8 +140,8 @@ void drop_partial_forms(std::vector<Costs::Row>& rows) {
     }
 }
 
-/// The least that is possible, and powers of two from some hundred elements on. The last two are not too close to each
-/// other: larger sizes are judged by the line through them.
+/// The smallest possible size, and powers of two from some hundred elements on. The last two sizes are not too close to
+/// each other: larger sizes are judged by the line through them.
 std::vector<std::uint64_t> sizes_between(std::uint64_t least, std::uint64_t most) {
     constexpr std::uint64_t kFirst = 256;
     std::vector<std::uint64_t> sizes = {least};
@@ -182,7 +182,7 @@ Status check_order(const TuningOrder& order, int ranks) {
 
 Status fill_buffers(std::uint64_t count, Buffers* buffers) {
     AlignedBuffer<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) { // of many magnitudes, as a codec meets them that looks for the largest
+    for (std::size_t i = 0; i < count; ++i) { // of many magnitudes, for codecs that look for the largest
         const auto mixed = static_cast<std::uint32_t>(i) * 2654435761U;
         values[i] = static_cast<float>(static_cast<std::int32_t>(mixed) >> 8) * 0x1p-23F;
     }
@@ -225,8 +225,8 @@ class KeptUnlessDone {
     bool done_ = false;
 };
 
-/// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size. With
-/// values as the handle has them, and the codec's default settings.
+/// A row for each size, until a round takes longer than `patience_us`. Small calls don't end this, because they show no
+/// rates. Values are as the handle has them. The codec has its default settings.
 Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
                     std::span<const onebit_algorithm_t> forms, std::span<const std::uint64_t> sizes, double seconds,
                     double patience_us, std::vector<Costs::Row>* rows) {
@@ -250,10 +250,10 @@ Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t&
     return {};
 }
 
-/// Sizes that are measured at the start for handles of any size.
+/// Sizes up to this are measured at the start for handles of any size.
 constexpr std::uint64_t kAlwaysMeasured = std::uint64_t{1} << 20;
 
-/// And for large ones, in the memory that a node's ranks share. (Nodes that ONEBIT_NODE_SIZE has made up share theirs.)
+/// The same for large handles, in the memory that a node's ranks share. (ONEBIT_NODE_SIZE's nodes share theirs.)
 std::uint64_t largest_measured(const Communicator& communicator) {
     constexpr std::uint64_t kLargest = std::uint64_t{1} << 24;
     constexpr std::uint64_t kLargestOfNode = std::uint64_t{1} << 27;
@@ -262,7 +262,7 @@ std::uint64_t largest_measured(const Communicator& communicator) {
     return std::clamp(kLargestOfNode / most_places, kAlwaysMeasured, kLargest);
 }
 
-/// As long as they have the forms that the rows before them have; false if one hasn't.
+/// Appends rows as long as they have the forms of the rows before them; false if a row lacks one.
 bool append_rows(const std::vector<Costs::Row>& further, std::vector<Costs::Row>* rows) {
     const auto lacks = [&](const Costs::Row& row, onebit_algorithm_t form) {
         return row.microseconds[form] == Costs::kNever && rows->front().microseconds[form] != Costs::kNever;
@@ -280,7 +280,7 @@ bool append_rows(const std::vector<Costs::Row>& further, std::vector<Costs::Row>
 
 Status write_table(const TuningTable& table, const std::string& path) {
     const std::string text = print_tuning_table(table);
-    ReplacedFile file(path, 0666); // no secret: for whoever the umask lets
+    ReplacedFile file(path, 0666); // no secret: the umask says who may read it
     ONEBIT_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
     return file.replace_for_good();
 }
@@ -307,7 +307,7 @@ Status tune(Communicator& communicator, const TuningOrder& order, const Status& 
         forms_for(communicator.groups(), on_host.memory, communicator.transport());
     const double seconds = order.seconds / static_cast<double>(order.codecs.size());
     std::array<std::optional<KnownCosts>, kCodecs> next;
-    for (std::size_t codec = 0; codec < kCodecs; ++codec) { // in an order that all ranks have
+    for (std::size_t codec = 0; codec < kCodecs; ++codec) { // in the same order on all ranks
         if ((codecs >> codec & 1) == 0) continue;
         on_host.codec = static_cast<onebit_codec_t>(codec);
         ONEBIT_RETURN_IF_ERROR(know_costs(communicator, on_host.memory, on_host.codec));
@@ -328,7 +328,7 @@ Status tune(Communicator& communicator, const TuningOrder& order, const Status& 
 
 namespace {
 
-/// What is known then of the costs. Ends with an agreement.
+/// Measures, and updates what is known. Ends with an agreement.
 Status measure_further(Communicator& communicator, const onebit_allreduce_config_t& handle, KnownCosts* known) {
     constexpr double kPatienceUs = 20e3;
     const auto ranks = static_cast<std::uint64_t>(communicator.size());
@@ -344,7 +344,7 @@ Status measure_further(Communicator& communicator, const onebit_allreduce_config
     }
 
     std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), handle.memory, communicator.transport());
-    std::erase(forms, ONEBIT_ALGORITHM_RING); // pays on networks that somebody had better tune for
+    std::erase(forms, ONEBIT_ALGORITHM_RING); // pays on networks that are better tuned for
     std::vector<Costs::Row> further;
     ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, handle, forms, sizes, kStartSeconds, kPatienceUs, &further));
     const bool in_time = round_us(further.back()) <= kPatienceUs;
@@ -358,7 +358,7 @@ Status measure_further(Communicator& communicator, const onebit_allreduce_config
 
 } // namespace
 
-/// Where a rank can't, all keep the estimate; they never know different costs.
+/// If a rank can't measure, all keep the estimate; ranks never have different costs.
 Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle) {
     KnownCosts& known = communicator.costs(handle.memory, handle.codec);
     if (static_cast<std::uint64_t>(communicator.size()) > kShowsRates) {

@@ -20,7 +20,7 @@ struct TuningOrder {
     std::string path; ///< rank 0's; "": none
 };
 
-/// Measures, codec after codec, a call of every form, from few elements to many, in turn, takes the times for the
+/// Measures calls of every form in turn, codec after codec, from few elements to many. Takes the times as the
 /// communicator's costs and writes them down. A time is the median of the calls' on the slowest rank; it is the same on
 /// every rank. `own`: what is wrong on this rank, if anything. Collective; blocks. Status as for
 /// onebit_comm_tune_codecs.
@@ -28,10 +28,10 @@ Status tune(Communicator& communicator, const TuningOrder& order, const Status& 
 
 inline constexpr double kStartSeconds = 0.1;
 
-/// The same in short, at a few sizes, for a communicator that nobody has tuned, and a handle of its count, memory and
-/// stream: it takes the times for its costs, or keeps its estimate where that fails and it is still usable. Up to 4
-/// MiB; for larger handles up to 64 MiB, since what fits into the caches says little of what doesn't. Collective;
-/// blocks.
+/// The same in short, at a few sizes, for a communicator that was not tuned, with `handle`'s count, memory and stream.
+/// The communicator takes the times as its costs. If measuring fails and it is still usable, it keeps its estimate. Up
+/// to 4 MiB; for larger handles up to 64 MiB, since values that fit into the caches say little about larger ones.
+/// Collective; blocks.
 Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle);
 
 } // namespace onebit

@@ -32,7 +32,7 @@ void AllGatherInPieces::set_operands(const Operands& operands) {
     gather_.begin();
 }
 
-/// What others wait for comes first.
+/// Work that others wait for comes first.
 Status AllGatherInPieces::advance(Step* step) {
     *step = Step::kAgain;
     bool did = false;

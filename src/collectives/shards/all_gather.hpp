@@ -12,7 +12,7 @@
 namespace onebit {
 
 /// An all-gather in pieces: the second half of an allreduce, in which each rank encodes its shard of the caller's
-/// values in the place of an average.
+/// values instead of an average.
 class AllGatherInPieces final : public Algorithm {
   public:
     /// Local. The codec must outlive it; `tag` and `tag` + 1 are its own on this channel.

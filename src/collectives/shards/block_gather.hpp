@@ -14,8 +14,8 @@
 
 namespace onebit {
 
-/// Blocks of bytes in the host's memory, one from each rank, for all ranks to get. They travel in slices: what is under
-/// way at a time doesn't grow with the blocks, and a peer counts as late by what it has sent of a slice.
+/// Blocks of bytes in the host's memory, one from each rank, for all ranks to get. They travel in slices. So the bytes
+/// under way at a time don't grow with the blocks, and a peer counts as late by its bytes of a slice.
 class BlockGather {
   public:
     /// Allocates all that run() needs. Local. `sizes`: of the ranks' blocks, the same on every rank.
@@ -25,9 +25,9 @@ class BlockGather {
     BlockGather(const BlockGather&) = delete;
     BlockGather& operator=(const BlockGather&) = delete;
 
-    /// This rank's, for the caller to fill, and after run() everyone's.
+    /// This rank's block, which the caller fills; after run() every rank's.
     std::span<std::byte> block(std::size_t rank);
-    /// Collective, all ranks having created theirs; blocks. Where it fails, the handle is broken.
+    /// Collective, after all ranks have created theirs; blocks. If it fails, the handle is broken.
     Status run();
 
   private:

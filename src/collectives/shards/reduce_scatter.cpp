@@ -46,7 +46,7 @@ void ReduceScatterInPieces::set_operands(const Operands& operands) {
     scatter_.begin(nullptr);
 }
 
-/// What others wait for comes first.
+/// Work that others wait for comes first.
 Status ReduceScatterInPieces::advance(Step* step) {
     *step = Step::kAgain;
     bool did = false;
@@ -56,11 +56,11 @@ Status ReduceScatterInPieces::advance(Step* step) {
     *step = scatter_.all_taken() ? Step::kDone : Step::kWait;
     if (*step == Step::kWait) return {};
     finish();
-    if (vote_.is_held()) return {}; // whose verdict is told when the call is concluded
+    if (vote_.is_held()) return {}; // its verdict is told when the call is concluded
     return vote_.overflow().ok() ? received_ : vote_.overflow();
 }
 
-/// The next piece of the own shard, if all ranks' are there, and all agree. Messages are waited for in any case.
+/// Averages the next piece of the own shard, if all ranks' are there, and all agree. Waits for messages in any case.
 Status ReduceScatterInPieces::average_next(bool* did) {
     bool all_voted = false;
     ONEBIT_RETURN_IF_ERROR(vote_.test(&all_voted)); // moves it on, too
@@ -75,7 +75,7 @@ Status ReduceScatterInPieces::average_next(bool* did) {
     return {};
 }
 
-/// Where nobody is asked, what another rank's error came to shows in its message.
+/// Where no vote is held, an overflow of another rank's error shows in its message.
 void ReduceScatterInPieces::look_for_overflow(const Slice& slice) {
     const auto overflowed = [&](const std::uint32_t* message) {
         return layout_.codec().first_overflowed(only(EncodedSlice{slice, message})) == 0;

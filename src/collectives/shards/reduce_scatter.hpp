@@ -11,9 +11,9 @@
 
 namespace onebit {
 
-/// A reduce-scatter in pieces: the scatter of an allreduce, whose servers add up what came and hand it to the caller.
-/// Where a compressed call is checked, nothing is handed over before all ranks have agreed: what overflows with the
-/// error shows to the rank that encodes it alone, and to the one that gets it.
+/// A reduce-scatter in pieces: the scatter of an allreduce, whose servers add up the received values and hand the sums
+/// to the caller. In a checked compressed call nothing is handed over before all ranks have agreed: an overflow with
+/// the error is seen only by the rank that encodes it, and by the one that gets it.
 class ReduceScatterInPieces final : public Algorithm {
   public:
     /// Local. The codec must outlive it; `tag` and `tag` + 1 are its own on this channel.
@@ -24,11 +24,11 @@ class ReduceScatterInPieces final : public Algorithm {
     void set_operands(const Operands& operands) override;
     std::size_t workspace_bytes() const override { return messages_.bytes() + phase_.workspace_bytes(); }
     Feedback& error() { return phase_.error().now(); }
-    /// Where sums may overflow, which is looked at behind the stages: what becomes of the error.
+    /// Decides what becomes of the error, where sums may overflow, which is looked at behind the stages.
     void settle(const Status& sums);
 
   private:
-    /// A call's vote, if one is held, as the encoder casts it. Keeps that this rank's error has overflowed.
+    /// A call's vote, if one is held, as the encoder casts it. Remembers an overflow of this rank's error.
     class OwnVote final : public Vote {
       public:
         void begin(Vote* all) {
@@ -69,7 +69,7 @@ class ReduceScatterInPieces final : public Algorithm {
     // The call in flight.
     Operands operands_;
     OwnVote vote_;
-    Status received_; ///< where nobody is asked: what was wrong with a message
+    Status received_; ///< where no vote is held: what was wrong with a message
 };
 
 class ReduceScatter final : public ShardCollective {

@@ -29,8 +29,8 @@ class ShardCollective : public Collective {
     const Chunk& own_shard() const { return shards_[static_cast<std::size_t>(channel_->rank())]; }
     /// The tags of a form's exchange, and of what trails behind it.
     static int tag_of(onebit_algorithm_t form) { return form == ONEBIT_ALGORITHM_DENSE ? 2 : 4; }
-    /// Makes what a form consists of; nothing where there is one already, or can be none of that name. *compressed
-    /// becomes the one that isn't exact.
+    /// Makes a form's algorithm; makes nothing if the form exists already, or if there can be none of that name.
+    /// *compressed becomes the algorithm that isn't exact.
     template <typename InPieces>
     Status make_in_pieces(onebit_algorithm_t name, InPieces** compressed, std::unique_ptr<InPieces>* made);
     /// Adds a form. `behind`: as in add_form.
@@ -41,7 +41,7 @@ class ShardCollective : public Collective {
         return name == ONEBIT_ALGORITHM_DENSE || name == ONEBIT_ALGORITHM_PIPELINED;
     }
     const char* algorithm_names() const override { return "DENSE or _PIPELINED"; }
-    /// What this rank sends per call exactly.
+    /// Bytes that this rank sends in an exact call.
     virtual std::uint64_t dense_bytes() const = 0;
 
     std::vector<Chunk> shards_; ///< by rank

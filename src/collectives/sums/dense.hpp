@@ -11,8 +11,8 @@
 
 namespace onebit {
 
-/// The exact average: the transport's own dense sum of scaled values (Averaging), which for a power of two ranks needs
-/// nothing more.
+/// The exact average: the transport's own dense sum of scaled values (Averaging). For a power of two ranks no other
+/// step is needed.
 class DenseAllreduce final : public Algorithm {
   public:
     static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count,

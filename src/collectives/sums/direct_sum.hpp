@@ -15,14 +15,14 @@
 
 namespace onebit {
 
-/// The exact sum over the ranks, in place, for who can't wait: MPI's own non-blocking sum took 1.4 to 1.9 times as
-/// long as its blocking one where this was measured. On each level every rank sends each other one its part, adds up
-/// its own in rank order, and later sends the sum to everybody: the bytes of a ring, and the same bits whatever the MPI
-/// and wherever the values lie. Costs a buffer of the values' size.
+/// The exact sum over the ranks, in place, for callers that can't block: MPI's own non-blocking sum took 1.4 to 1.9
+/// times as long as its blocking one where this was measured. On each level every rank sends each other rank its part,
+/// adds up its own part in rank order, and later sends the sum to everybody. It sends the bytes of a ring. The bits are
+/// the same with every MPI and in any memory. It needs a buffer of the values' size.
 class DirectSum {
   public:
-    /// For these values and no others, which must outlive it. Local. The tags from `tag` on are its own on this
-    /// channel, kTags of them.
+    /// For these values only, which must outlive it. Local. The tags from `tag` on are its own on this channel, kTags
+    /// of them.
     static Status create(Transport& transport, std::vector<SumLevel> levels, std::unique_ptr<Arithmetic> arithmetic,
                          float* values, std::size_t count, int tag, std::unique_ptr<DirectSum>* algorithm);
     static constexpr int kTags = 4;
@@ -33,7 +33,7 @@ class DirectSum {
   private:
     DirectSum(std::vector<SumLevel> levels, std::unique_ptr<Arithmetic> arithmetic, float* values, std::size_t count);
 
-    /// Of a level: what each member has afterwards.
+    /// Of a level: the values that this member has afterwards.
     std::span<float> part_of(const SumLevel& level, std::size_t member) const;
     std::size_t most_incoming() const;
     Status plan_level(Transport& transport, std::size_t number, int tag);

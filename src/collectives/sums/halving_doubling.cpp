@@ -22,7 +22,7 @@ HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::si
 HalvingDoubling::Way HalvingDoubling::quicker_way(std::size_t count, std::size_t ranks) {
     constexpr std::size_t kMostBytes = 131072; // that a rank sends in all
     const auto messages = static_cast<std::size_t>(std::bit_width(ranks - 1));
-    const bool alone = messages <= 1 || count * sizeof(float) * messages <= kMostBytes; // of two ranks no more bytes
+    const bool alone = messages <= 1 || count * sizeof(float) * messages <= kMostBytes; // two ranks send no more bytes
     return alone ? Way::kDoublingAlone : Way::kHalving;
 }
 
@@ -55,7 +55,7 @@ Status HalvingDoubling::copy(Step* step) {
     return {};
 }
 
-/// What comes before and after the ranks are a power of two.
+/// Plans the steps before and after those of a power of two ranks.
 Status HalvingDoubling::plan_pair(Transport& transport, Way way, int tag) {
     const int rank = transport.rank();
     const bool paired = rank < 2 * (ranks_ - static_cast<int>(chunks_.size()));

@@ -14,39 +14,40 @@
 
 namespace onebit {
 
-/// The exact average by recursive halving and doubling [Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005], with sums
-/// where the values lie: on a GPU, as [Awan et al., arXiv 1810.11112] do, MPI need know nothing of GPUs to be quick.
+/// The exact average by recursive halving and doubling [Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005]. Sums are made
+/// where the values lie. So on a GPU, as in [Awan et al., arXiv 1810.11112], it is quick even with an MPI that knows
+/// nothing of GPUs.
 ///
-/// The values are cut into p chunks, p the largest power of two that is no more than the n ranks. Halving: with a
-/// partner that is p/2 away, then p/4, ..., 1, a rank swaps halves of the chunks it still looks after, and adds; in the
-/// end rank q has the sum of chunk q. Doubling: the same way back, with sums. Of n > p ranks the first 2 (n - p) go in
+/// The values are cut into p chunks. p is the largest power of two that is at most n, the number of ranks. Halving: a
+/// rank swaps halves of its remaining chunks with a partner that is p/2 away, then p/4, ..., 1, and adds. In the end
+/// rank q has the sum of chunk q. Doubling: the same way back, with sums. If n > p, the first 2 (n - p) ranks go in
 /// pairs: the odd one hands its values to the even one and waits for the sum.
 ///
-/// 2 log2(p) messages, 2 (p-1)/p of the values, for a rank of no pair. Every chunk is summed in one place and in one
-/// order, so all ranks have the same bits. Works in `sum_`; `incoming_` has what a partner has sent.
+/// A rank of no pair sends 2 log2(p) messages, 2 (p-1)/p of the values. Every chunk is summed in one place and in one
+/// order, so all ranks have the same bits. Works in `sum_`; `incoming_` has the values from a partner.
 ///
-/// Few values, whose latency is all that counts, are doubled alone: with a partner that is 1, 2, ..., p/2 away a rank
-/// swaps all that it has added up so far. log2(p) messages, log2(p) times the values; partners add the same two
-/// numbers, and must round alike (no rank may be in another rounding mode).
+/// For few values only latency counts: there is doubling alone. A rank swaps all that it has added up so far with a
+/// partner that is 1, 2, ..., p/2 away. It sends log2(p) messages, log2(p) times the values. Partners add the same two
+/// numbers, and must round alike (all ranks must be in the same rounding mode).
 ///
 /// An average is scaled before it is added up (Averaging), which costs nothing here.
 ///
-/// In a tentative call nobody has looked at the values yet: one that isn't finite shows in the sum, on every rank
-/// alike, and so does a rank that has none to give (its input is NULL). Only then the ranks vote, before the output is
+/// In a tentative call nobody has looked at the values yet. A value that isn't finite shows in the sum, on every rank
+/// alike. So does a rank that has no values to give (its input is NULL). Only then the ranks vote, before the output is
 /// written.
 class HalvingDoubling final : public Algorithm {
   public:
     enum class Way { kHalving, kDoublingAlone };
 
-    /// The quicker one for so many values on the host. Several times as many bytes must take less time than half of the
+    /// The quicker way for `count` values on the host. Several times as many bytes must take less time than half of the
     /// messages, on any network on which nothing is compressed.
     static Way quicker_way(std::size_t count, std::size_t ranks);
-    /// Up to so many, on the host, it is as quick as MPI's own sum, and spares checked calls an agreement.
+    /// Up to so many values on the host, it is as quick as MPI's own sum, and checked calls need no agreement.
     static constexpr std::size_t kFew = std::size_t{1} << 16;
     /// Whether the host's values are so few that messages to every rank would take longer.
     static bool suits(std::size_t count, std::size_t ranks);
 
-    /// Local. The tags from `tag` on are its own on this channel, two and two for each halving.
+    /// Local. The tags from `tag` on are its own on this channel: two, and two for each halving.
     static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, Way way,
                          int tag, std::unique_ptr<Algorithm>* algorithm);
 
@@ -89,7 +90,7 @@ class HalvingDoubling final : public Algorithm {
     int ranks_;
     std::vector<Chunk> chunks_; ///< p of them
     Operands operands_;
-    bool doubted_ = false; ///< the sum: the ranks vote
+    bool doubted_ = false; ///< the sum is doubted: the ranks vote
     AlignedBuffer<float> sum_;
     AlignedBuffer<float> incoming_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;

@@ -105,15 +105,15 @@ void PipelinedSum::copy_elements(const void* from, std::size_t count, void* to) 
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
 
-/// Of one rank: it is the average.
+/// For one rank: its values are the average.
 Status PipelinedSum::copy(Step* step) {
     *step = Step::kDone;
     if (operands_.input != operands_.output) copy_elements(operands_.input, longest(), operands_.output);
     return {};
 }
 
-/// What others wait for comes first, and of that what has come furthest; then what keeps the wire busy, then what only
-/// this rank needs.
+/// Work that others wait for comes first, the furthest piece before others. Then comes work that keeps the wire busy,
+/// then work that only this rank needs.
 Status PipelinedSum::advance(Step* step) {
     const std::size_t last = exchanges() - 1;
     bool did = false;
@@ -147,7 +147,7 @@ Status PipelinedSum::take_next(std::size_t exchange, bool* did) {
     return {};
 }
 
-/// Of the first level: what others add up.
+/// Of the first level: the values that others add up.
 void PipelinedSum::hand_out(std::size_t piece) {
     Slot& slot = slot_of(piece);
     const SumLevel& level = levels_.front();
@@ -158,7 +158,7 @@ void PipelinedSum::hand_out(std::size_t piece) {
     }
 }
 
-/// What this rank has of a level afterwards; of the last one the sum, in both places.
+/// The sums that this rank has after a level; after the last one, in the slot and in the output.
 void PipelinedSum::add_up(std::size_t number, std::size_t piece) {
     Slot& slot = slot_of(piece);
     const SumLevel& level = levels_[number];

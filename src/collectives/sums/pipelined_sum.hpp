@@ -21,9 +21,9 @@ namespace onebit {
 /// Each rank adds up one chunk, in float32, and sends it to all, on one level or two (SumLevel). Messages are of the
 /// values' own type, so values of 16 bits have one level: a sum between levels would be rounded.
 ///
-/// Chunks travel in pieces through a few slots, so that nobody but this rank touches the caller's values, whatever
-/// becomes of the call. Piece k of all chunks goes the same way at once, a piece through one exchange after the other.
-/// Counters say how many pieces are past each of them.
+/// Chunks travel in pieces through a few slots, so that only this rank touches the caller's values, however the call
+/// ends. Pieces k of all chunks travel together, through one exchange after the other. Counters say how many pieces are
+/// past each exchange.
 class PipelinedSum final : public Algorithm {
   public:
     /// Local. Two tags for each level, from `tag` on, are its own on this channel. `nodes`: of the channel's ranks.
@@ -37,7 +37,7 @@ class PipelinedSum final : public Algorithm {
   private:
     static constexpr std::size_t kSlots = 4;
 
-    /// What a piece travels through: values first, then sums.
+    /// Buffers that a piece travels through: values first, then sums.
     struct Slot {
         AlignedBuffer<std::byte> pieces;                  ///< by chunk
         AlignedBuffer<std::byte> incoming;                ///< of a level on the way up: by other member
@@ -71,7 +71,7 @@ class PipelinedSum final : public Algorithm {
     std::vector<SumLevel> levels_;
     Elements elements_;
     unsigned threads_;
-    std::vector<Chunk> chunks_; ///< of the values; a rank's are behind one another on every level
+    std::vector<Chunk> chunks_; ///< of the values; a rank's are consecutive on every level
     std::size_t pieces_;
     std::size_t piece_elements_;
     std::vector<Slot> slots_;

@@ -13,17 +13,17 @@
 namespace onebit {
 namespace {
 
-/// In bytes: what a slot's parts begin at multiples of.
+/// In bytes: a slot's parts begin at multiples of this.
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kMostSliceBytes = std::size_t{1} << 19;
 constexpr std::size_t kLeastPartElements = 1024;
 /// Slices that a rank may hand out before its neighbours have averaged the first of them.
 constexpr std::size_t kSlots = 4;
 
-/// So few that what is read and what is written alternate quickly: 4096 at a time took a fifth longer.
+/// So few that reads and writes alternate quickly: 4096 at a time took a fifth longer.
 constexpr std::size_t kMeanElements = 256;
 
-/// A look at the messages takes as long as some at the memory.
+/// A look at the messages takes as long as several looks at the memory.
 constexpr unsigned kLooksBetweenMessages = 32;
 
 std::size_t aligned(const Elements& elements, std::size_t count) {
@@ -31,8 +31,8 @@ std::size_t aligned(const Elements& elements, std::size_t count) {
     return ceil_divide(count, in_line) * in_line;
 }
 
-/// Calls body(begin, length) for every thread's part; for one part, where more would cost more. Returns whether all of
-/// them said yes.
+/// Calls body(begin, length) for every thread's part, or for one part where several would cost more. Returns whether
+/// all calls returned true.
 template <typename Body>
 bool for_each_part(const Elements& elements, std::size_t count, unsigned threads, const Body& body) {
     if (count < 4 * kBlockElements) threads = 1;
@@ -77,7 +77,7 @@ SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, std::
       values_(ranks_),
       results_(ranks_) {}
 
-/// The last slice is shorter; its parts are as much alike as those of the others.
+/// The last slice is shorter; its parts are as equally long as those of the other slices.
 SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t slice) const {
     const std::size_t begin = slice * layout_.part_elements * ranks_;
     const std::size_t length = std::min(layout_.part_elements * ranks_, count_ - begin);
@@ -113,7 +113,7 @@ Status SharedAllreduce::advance(Step* step) {
     return {};
 }
 
-/// Where others add up a rank's values, it has seen them when all are done.
+/// Where others add up a rank's values, the rank has seen them when all ranks are done.
 bool SharedAllreduce::seen() const {
     return averaged_ == layout_.slices && (!shared_operands_.all_see() || all_averaged());
 }
@@ -124,7 +124,7 @@ bool SharedAllreduce::finished() const {
 
 void SharedAllreduce::end_call() {
     before_ += layout_.slices;
-    for (const Counter counter : {kHandedOut, kCollected}) counters_.tell(counter, before_); // had it gone by slots
+    for (const Counter counter : {kHandedOut, kCollected}) counters_.tell(counter, before_); // as if by slots
     bytes_sent_ += ring_bytes(count_ * elements_.bytes(), static_cast<int>(ranks_));
     shared_operands_.end();
 }
@@ -181,7 +181,7 @@ bool SharedAllreduce::average(std::size_t begin, std::size_t length) const {
 
 // ----------------------------------------------------------------------------------------------- through slots ----
 
-/// What others wait for comes first, and no slot waits for long.
+/// Work that others wait for comes first, and no slot waits for long.
 bool SharedAllreduce::advance_slots() {
     const bool handed_out = hand_out_next();
     const bool averaged = average_next();
@@ -189,7 +189,7 @@ bool SharedAllreduce::advance_slots() {
     return handed_out || averaged || collected;
 }
 
-/// Where the owners have averaged what was in the slots.
+/// Only if the owners have averaged the slots' earlier values.
 bool SharedAllreduce::hand_out_next() {
     const std::uint64_t number = before_ + handed_out_;
     if (handed_out_ == layout_.slices) return false;
@@ -205,7 +205,7 @@ bool SharedAllreduce::hand_out_next() {
     return true;
 }
 
-/// Where all have handed out their values, and have collected what was in the slot.
+/// Only if all have handed out their values, and have collected the slot's earlier average.
 bool SharedAllreduce::average_next() {
     const std::uint64_t number = before_ + averaged_;
     if (averaged_ == layout_.slices || !counters_.all_reached(kHandedOut, number + 1)) return false;
@@ -218,10 +218,10 @@ bool SharedAllreduce::average_next() {
     void* const output = elements_.at(operands_.output, part.begin);
     const void* const own = values_[rank_];
     const bool finite = for_each_part(elements_, part.count, threads_, [&](std::size_t begin, std::size_t length) {
-        const bool good = !looks() || elements_.all_finite(elements_.at(own, begin), length); // and into a near cache
+        const bool good = !looks() || elements_.all_finite(elements_.at(own, begin), length); // also loads a near cache
         elements_.mean(values_.data(), ranks_, begin, share(), length, slot_stores_, elements_.at(result, begin),
                        output_stores_, elements_.at(output, begin));
-        order_stores(Stores::kPastCaches); // either may have gone there
+        order_stores(Stores::kPastCaches); // either may have used them
         return good;
     });
     look_at(part, finite);

@@ -21,31 +21,32 @@ namespace onebit {
 /// results (SharedOperands), the part's owner adds up the values where they lie, in rank order, and leaves the average
 /// where all the results go: each rank reads and writes 8 bytes per float.
 ///
-/// Elsewhere a rank hands every other rank's part of a slice to it through a slot; the part's owner adds up what it was
-/// handed and its own values, in the same order, and leaves the average in a slot that all others copy from. Several
-/// slices are under way at a time. Each rank reads and writes 16 bytes per float (with two ranks), where MPI's sums
-/// over shared memory took two to five times as long. Either way the bits are the same everywhere.
+/// Otherwise a rank hands its values of every other rank's part of a slice to that rank through a slot. The part's
+/// owner adds up these values and its own, in the same order, and leaves the average in a slot that all others copy
+/// from. Several slices are under way at a time. Each rank reads and writes 16 bytes per float (with two ranks), where
+/// MPI's sums over shared memory took two to five times as long. Either way the bits are the same everywhere.
 ///
-/// A rank that waits also looks at the channel now and then, for a neighbour may have to finish something else first,
-/// and need this rank's help.
+/// A rank that waits also looks at the channel now and then: a neighbour may have to finish something else first, and
+/// need this rank's help for it.
 ///
-/// In a tentative call a rank looks at its values as it hands them out or adds them up, and votes once it has seen
-/// them all; the call ends when all have voted. It's only for values that the result doesn't overwrite. Of
-/// values that others add up it looks at none, unless one of them has made a NaN or an infinity of some.
+/// In a tentative call a rank looks at its values as it hands them out or adds them up, and votes once it has seen them
+/// all; the call ends when all have voted. A tentative call is only for values that the result doesn't overwrite. A
+/// rank doesn't look at values that others add up, unless one of the others made a NaN or an infinity of some.
 ///
-/// A rank begins a call only when it is done with the last one, but others may not be: what they still have to copy is
-/// in slots, whose use goes on counting through all calls. A neighbour that has left is not noticed but by its silence.
+/// A rank begins a call only when it is done with the last one, but others may still be in the last one. All that they
+/// still have to copy is in slots, whose numbers go on through all calls. A neighbour that has left is noticed only by
+/// its silence.
 class SharedAllreduce final : public Algorithm {
   public:
-    /// Whether this form is to be had, and the quicker one.
+    /// Whether this form is available, and the quicker one.
     static bool suits(std::size_t count, const NodeGroups& groups);
-    /// Of each rank's part of the shared memory.
+    /// Size of each rank's part of the shared memory.
     static std::size_t shared_bytes(const Elements& elements, std::size_t count, std::size_t ranks) {
         return Layout(elements, count, ranks).bytes;
     }
 
-    /// `memory` is shared by the channel's ranks; both outlive it. `buffers`: where values and
-    /// results may lie that all of them see.
+    /// `memory` is shared by the channel's ranks; both must outlive it. `buffers`: memory for values and results that
+    /// all of these ranks see.
     SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
                     const Elements& elements, std::size_t count, unsigned threads);
 
@@ -74,7 +75,7 @@ class SharedAllreduce final : public Algorithm {
     };
     Part part_of(std::size_t rank, std::size_t slice) const;
 
-    /// The slot in which `owner` has what it hands to `reader`; to itself: the average of its own part.
+    /// The slot with the values that `owner` hands to `reader`; to itself: with the average of its own part.
     void* slot(std::size_t owner, std::size_t reader, std::uint64_t number) const;
 
     Status advance(Step* step);
@@ -108,7 +109,7 @@ class SharedAllreduce final : public Algorithm {
     Stores output_stores_;
     Stage stage_;
     std::uint64_t before_ = 0;         ///< slices of the calls before
-    std::uint64_t least_averaged_ = 0; ///< by the last of the ranks, when last looked at
+    std::uint64_t least_averaged_ = 0; ///< by the slowest of the ranks, when last read
     std::uint64_t bytes_sent_ = 0;
 
     // The call in flight: its operands, and slices that are done.

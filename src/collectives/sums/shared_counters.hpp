@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// By which the ranks of a node tell each other how far they have come, in all calls together: some counters in each
-/// rank's part of the memory that they share, zero at first, each written by its rank alone.
+/// Counters by which the ranks of a node tell each other how far they have come, in all calls together. They lie in
+/// each rank's part of the memory that the ranks share. They are zero at first, and only their rank writes them.
 class SharedCounters {
   public:
     /// What they take of each rank's part: a cache line each.
@@ -23,7 +23,7 @@ class SharedCounters {
     SharedCounters(SharedMemory& memory, std::size_t rank, std::size_t ranks, std::size_t offset = 0)
         : memory_(memory), rank_(rank), ranks_(ranks), offset_(offset) {}
 
-    /// What this rank wrote before it says so, others see once they have seen the number.
+    /// A rank that has seen the number also sees all that this rank wrote before telling it.
     void tell(std::size_t which, std::uint64_t number) const {
         counter(rank_, which).store(number, std::memory_order_release);
     }
@@ -36,8 +36,8 @@ class SharedCounters {
         }
         return true;
     }
-    /// Whether the last of the ranks has come farther than *reached, which becomes what it has reached: nobody gives up
-    /// neighbours that are at work.
+    /// Whether the slowest rank has come farther than *reached. Sets *reached to that rank's counter. So no rank gives
+    /// up neighbours that are at work.
     bool last_went_on(std::size_t which, std::uint64_t* reached) const {
         std::uint64_t least = UINT64_MAX;
         for (std::size_t rank = 0; rank < ranks_; ++rank) {

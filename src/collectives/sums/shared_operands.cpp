@@ -28,7 +28,7 @@ void SharedOperands::begin(const void* input, void* output) {
     const bool here = own.input.buffer != 0 && (!asks_results_ || own.output.buffer != 0);
     answer_ = here ? Answer::kUnknown : Answer::kNo;
     if (!here) own = {};
-    // Nobody looks at those of the call before any more: it has come to its end here, and so to its answer everywhere.
+    // No rank looks at the last call's places any more: that call has ended here, so its answer is known everywhere.
     new (&whereabouts_of(rank_)) Whereabouts(own);
     counters_.tell(kPlaced, ++calls_);
 }

@@ -12,24 +12,24 @@
 
 namespace onebit {
 
-/// Whether in a call the values, and results if asked for, of all ranks of a node lie where every one of them sees them
-/// (SharedBuffers), and where.
+/// Whether in a call the values (and results, if asked for) of all ranks of a node lie where all these ranks see them
+/// (SharedBuffers), and where they lie.
 ///
-/// Each rank leaves the places of its own in the memory that the handle's ranks share. One whose lie elsewhere needs to
-/// know no more; the others wait for each other's, and say whether they have the memory that they were told of, for one
-/// may have freed it. So all come to the same answer.
+/// Each rank leaves its own places in the memory that the handle's ranks share. A rank whose values lie elsewhere needs
+/// to know no more. The other ranks wait for each other's places, and say whether they have the memory of these places:
+/// a rank may have freed it. So all come to the same answer.
 class SharedOperands {
   public:
     /// What it takes of each rank's part of the memory.
     static constexpr std::size_t shared_bytes() { return SharedCounters::bytes(kCounters) + kWhereaboutsBytes; }
 
-    /// Of `bytes` each. `offset`: where in `memory`, which outlives it, what it takes begins. `rank` and `ranks`: of
-    /// the node.
+    /// `bytes`: of one rank's values, or results. `offset`: where its part of `memory`, which outlives it, begins.
+    /// `rank` and `ranks`: of the node.
     SharedOperands(SharedMemory& memory, std::size_t offset, std::size_t rank, std::size_t ranks,
                    std::shared_ptr<const SharedBuffers> buffers, std::size_t bytes);
 
-    /// A call begins, which every rank is going to come to: says where this rank's lie. `output`: NULL, on all ranks
-    /// alike, where it's asked of values alone.
+    /// Begins a call that every rank is going to come to: says where this rank's values lie. `output`: NULL, on all
+    /// ranks alike, where only values are asked for.
     void begin(const void* input, void* output);
     /// Whether the answer is known by now.
     bool look();
@@ -37,7 +37,7 @@ class SharedOperands {
     bool all_see() const { return answer_ == Answer::kYes; }
     const void* input(std::size_t rank) const { return inputs_[rank]; }
     void* output(std::size_t rank) const { return outputs_[rank]; }
-    /// Of the call this rank reads no more.
+    /// This rank reads nothing more of the call.
     void end() { held_.clear(); }
 
   private:

@@ -9,7 +9,7 @@
 namespace onebit {
 namespace {
 
-/// Of the ranks for whom `of_rank` says the same as for this one.
+/// The level of the ranks that have the same number in `of_rank` as this one.
 SumLevel level_of(const std::vector<int>& of_rank, std::size_t rank, std::size_t before, std::size_t chunks) {
     SumLevel level = {{}, 0, before, chunks};
     for (std::size_t r = 0; r < of_rank.size(); ++r) {

@@ -17,17 +17,17 @@
 /// What codecs on a GPU have in common.
 namespace onebit {
 
-/// An array of the host's on the device, copied again only when it changes.
+/// A device copy of a host array, copied again only when the array changes.
 template <typename T>
 class DeviceTable {
   public:
-    /// Room for so many, which is to be made before any call.
+    /// Makes room for `most` values. Must come before any call.
     void reserve(std::size_t most, Memory& device) {
         if (most <= on_device_.size()) return;
         values_.reserve(most);
         on_device_ = AlignedBuffer<T>(most, device);
     }
-    /// On the device, in order with the stream's work.
+    /// Copies to the device, in order with the stream's work.
     Status update(std::span<const T> values, cuda::Stream stream) {
         if (std::ranges::equal(values, values_)) return {};
         values_.assign(values.begin(), values.end());
@@ -40,23 +40,23 @@ class DeviceTable {
     AlignedBuffer<T> on_device_;
 };
 
-/// A mask of a device's memory on the host.
+/// A host copy of a mask in a device's memory.
 inline std::vector<std::uint32_t> mask_on_host(std::span<const std::uint32_t> mask, Memory& device) {
     std::vector<std::uint32_t> words(mask.size());
     if (!mask.empty()) device.copy(words.data(), mask.data(), mask.size_bytes());
     return words;
 }
 
-/// A codec whose values, messages, masks and errors lie in a GPU's memory; sinks are arrays there, sources too, or they
-/// have an encoder. The verbs put their work into the stream, as few launches as possible, and return. One thread at a
-/// time. `Base`: Codec, or what of it doesn't hang on where things lie.
+/// A codec whose values, messages, masks and errors lie in a GPU's memory. Sinks are arrays there; sources are arrays
+/// there, or have an encoder. The verbs put their work into the stream, with as few launches as possible, and return.
+/// One thread at a time. `Base`: Codec, or the parts of it that don't depend on the memory.
 template <typename Base>
 class GpuCodec : public Base {
   public:
     const char* kernels() const final { return "cuda"; }
     Memory& memory() const final { return device_; }
     Status failure() const final { return failure_; }
-    /// 16 bytes at a time, or NCCL copies a byte at a time.
+    /// A multiple of 16 bytes; otherwise NCCL copies a byte at a time.
     std::size_t row_words(const Chunk& chunk) const final { return ceil_divide(this->message_words(chunk), 4) * 4; }
     std::size_t blocks_at_once() const final { return Codec::kUnlimited; }
 
@@ -92,28 +92,28 @@ class GpuCodec : public Base {
     }
     cuda::Stream stream() const { return stream_; }
     Memory& device() const { return device_; }
-    /// Before messages of so many ranks are averaged.
+    /// To be called before messages of so many ranks are averaged.
     void reserve_received(std::size_t ranks) const { received_.reserve(ranks, device_); }
-    /// Where their addresses lie on the device.
+    /// Where the messages' addresses lie on the device.
     const std::uint32_t* const* received(std::span<const std::uint32_t* const> messages) const {
         note(received_.update(messages, stream_));
         return received_.data();
     }
-    /// Where a search for what overflowed leaves its finding.
+    /// Where a search for an overflow leaves its result.
     unsigned long long* overflow() const { return overflow_.place(); }
-    /// Whether such a search is to go on from what others have left.
+    /// Whether such a search continues from the result of earlier ones.
     bool goes_on() const { return std::exchange(inspected_, true); }
 
   private:
     cuda::Stream stream_;
     mutable cuda::DeviceMemory device_;
     mutable Finding overflow_;
-    mutable bool inspected_ = false; ///< there are messages of which overflow_ is to tell
+    mutable bool inspected_ = false; ///< a search has begun; overflow_ will have its result
     mutable DeviceTable<const std::uint32_t*> received_;
     mutable Status failure_;
 };
 
-/// Calls launch for what row_of makes of the slices, some rows at a time.
+/// Calls launch for the rows that row_of makes of the slices, some rows at a time.
 template <typename Slices, typename RowOf, typename Launch>
 Status launch_rows(const Slices& slices, const RowOf& row_of, const Launch& launch) {
     cuda::Rows<decltype(row_of(slices.front()))> rows;
@@ -126,7 +126,7 @@ Status launch_rows(const Slices& slices, const RowOf& row_of, const Launch& laun
     return rows.count() > 0 ? launch(rows) : Status();
 }
 
-/// As a kernel wants what belongs to a slice: where that of its chunk begins.
+/// Turns the address of a slice's data into that of its chunk's data, which kernels take.
 template <typename T>
 T* of_chunk(T* of_slice, const Slice& slice) {
     return of_slice - slice.first_block * kBlockElements;

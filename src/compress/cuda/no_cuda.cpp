@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands for codecs on a GPU in a build without CUDA.
+// Replaces the codecs on a GPU in a build without CUDA.
 #include "compress/grouped/grouped_codec.hpp"
 #include "compress/sign/sign_codec.hpp"
 

@@ -54,7 +54,7 @@ void ExactCodec::average_encode(std::span<const std::uint32_t* const> messages, 
     });
 }
 
-/// What a message's last word has behind the last value is zero.
+/// Zeroes the bytes of a message's last word behind the last value.
 void ExactCodec::fill_last_word(void* message, const Block& block) const {
     const std::size_t behind = block.count() * elements_.bytes() % sizeof(std::uint32_t);
     if (behind > 0) std::memset(elements_.at(message, block.count()), 0, sizeof(std::uint32_t) - behind);

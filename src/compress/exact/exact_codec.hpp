@@ -12,12 +12,12 @@
 
 namespace onebit {
 
-/// Messages that are the values themselves, of the type that the caller's buffers have, so that exact exchanges go the
-/// ways of encoded ones. There is no error. A mean of 16-bit values is rounded once, when it becomes a message. On the
-/// host. Values are looked at before, so that none has to be looked for in a message.
+/// Messages that are the values themselves, in the type of the caller's buffers, so that exact exchanges use the code
+/// of encoded ones. There is no error. A mean of 16-bit values is rounded once, when it becomes a message. On the host.
+/// Callers check values for NaN and infinity before, so messages need no check.
 class ExactCodec final : public Codec {
   public:
-    /// Values come from such buffers, or are what they could hold.
+    /// Values come from buffers of this type, or can be held by such buffers.
     ExactCodec(const NumericKernels& kernels, onebit_datatype_t type, unsigned threads)
         : name_(kernels.name), elements_(type, kernels), threads_(threads) {}
 

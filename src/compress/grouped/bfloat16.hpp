@@ -18,7 +18,7 @@ struct Bfloat16 {
     static constexpr std::uint32_t kLargestFinite = 0x7f7f0000U;
 
     ONEBIT_HOST_DEVICE static float scale_of(float largest) { return largest; }
-    /// NaN for a group that is not finite, so that all who decode it see that.
+    /// NaN for a group that is not finite, so that every decoder sees that.
     ONEBIT_HOST_DEVICE static float factor_of(float scale) { return rounded::add(1, rounded::multiply(scale, 0)); }
 
     ONEBIT_HOST_DEVICE explicit Bfloat16(float) {}

@@ -11,8 +11,8 @@
 
 namespace onebit {
 
-/// IEEE's 16 bits, rounded to nearest, ties to even, times a power of two: that for which the largest magnitude of a
-/// group is in [2^14, 2^15), so that values of any size keep 11 digits.
+/// IEEE's 16 bits, rounded to nearest, ties to even, times a power of two. The power puts the largest magnitude of a
+/// group into [2^14, 2^15), so that values of any size keep 11 digits.
 struct ScaledFloat16 {
     static constexpr unsigned kBits = 16;
     static constexpr double kCallError = 0.0003;    ///< as error_of_call

@@ -18,7 +18,7 @@ struct Fp4 {
     static constexpr double kCallError = 0.27; ///< as error_of_call
     static constexpr std::uint32_t kZero = 7;
     static constexpr std::uint32_t kNegative = 8;
-    /// Times the scale, 0.75 2^-k and, before 0, 2^-7: a magnitude below k of them has code k.
+    /// In units of the scale: 0.75 * 2^-k; the last, 2^-7. A magnitude below k thresholds has code k.
     static constexpr unsigned kThresholds = 7;
     static constexpr float threshold(unsigned k) {
         return k < 6 ? std::bit_cast<float>(0x3f400000U - (k << 23)) : 0x1p-7F;

@@ -24,7 +24,7 @@ std::size_t GroupedCodec::first_word(const Chunk& chunk, std::size_t block) cons
     return grouped_word(kernels_.bits, chunk, block);
 }
 
-/// Where in its chunk's message the groups of a tile are, which begins with one.
+/// Where the groups of a tile are in its chunk's message. A tile begins with a group.
 template <typename Message>
 auto GroupedCodec::groups_of(const Tile& tile, Message* message) const {
     Message* const scales = message + grouped_word(kernels_.bits, tile.block.chunk, tile.block.index);
@@ -37,7 +37,7 @@ void GroupedCodec::encode_tile(const Tile& tile, const Feedback::Draw& draw, con
                                float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const {
     const GroupsToWrite to = groups_of(tile, message);
     if (!stochastic_) return kernels_.encode(values, before, after, stores, valid, tile.count, to);
-    // Where a block is encoded twice, by a worker and by a server, the two draw different numbers.
+    // Where a block is encoded twice, by a worker and by a server, the two encoders draw different numbers.
     const std::uint32_t block = mixed(draw.stream + kGolden) + static_cast<std::uint32_t>(tile.block.begin());
     const DrawnElements draws = {seed_of(static_cast<std::uint32_t>(draw.call), block),
                                  static_cast<std::uint32_t>(tile.in_block)};
@@ -53,7 +53,7 @@ void GroupedCodec::decode_tile(const Tile& tile, const std::uint32_t* message, c
     kernels_.decode(groups_of(tile, message), valid, tile.count, stores, values);
 }
 
-/// Its groups' scales tell.
+/// The scales of its groups tell.
 bool GroupedCodec::is_finite(const Block& block, const std::uint32_t* message) const {
     const std::uint32_t* const scales = groups_of(Tile{block, 0, block.count()}, message).scales;
     const auto finite = [](std::uint32_t scale) { return std::isfinite(std::bit_cast<float>(scale)); };

@@ -29,7 +29,7 @@ class GroupedCodec final : public BlockwiseCodec {
     bool stochastic_;
 };
 
-/// The codec that config.codec says, one of codes.def.
+/// The codec that config.codec names, one of codes.def.
 Status make_grouped_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 /// On a GPU: cuda/cuda_grouped_codec.cpp, or where there is no CUDA, compress/cuda/no_cuda.cpp.
 Status make_cuda_grouped_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);

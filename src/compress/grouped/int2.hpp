@@ -12,9 +12,9 @@
 
 namespace onebit {
 
-/// Two bits: -1.5, -0.5, 0.5 or 1.5 times the scale, rounded to the nearest: as even steps as are best for Gaussian
-/// values, give or take half a percent of the step [Max, Quantizing for minimum distortion, 1960, table II]. The scale
-/// is the root mean square of a group's elements that aren't 0, but no more than 2/3 of the largest.
+/// Two bits: -1.5, -0.5, 0.5 or 1.5 times the scale, rounded to the nearest. These are the best even steps for Gaussian
+/// values, to within half a percent of the step [Max, Quantizing for minimum distortion, 1960, table II]. The scale is
+/// the root mean square of a group's elements that aren't 0, but no more than 2/3 of the largest.
 struct Int2 {
     static constexpr unsigned kBits = 2;
     static constexpr double kCallError = 0.48;          ///< as error_of_call

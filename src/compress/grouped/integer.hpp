@@ -11,7 +11,7 @@
 
 namespace onebit {
 
-/// Whole numbers of so many bits, of which the largest magnitude of a group gets the greatest.
+/// Whole numbers of so many bits. The largest magnitude of a group gets the greatest number.
 template <unsigned kBitCount>
 struct Integer {
     static constexpr unsigned kBits = kBitCount;
@@ -30,9 +30,9 @@ struct Integer {
     /// For a group with this scale.
     ONEBIT_HOST_DEVICE explicit Integer(float scale) : inverse(inverse_of(scale)) {}
     ONEBIT_HOST_DEVICE std::uint32_t code(float c) const { return nearest(rounded::multiply(c, inverse)); }
-    /// Up or down, in the mean c itself. `bits`: drawn; as a whole number over 2^32 they are in [-1/2, 1/2).
+    /// Up or down; the mean is c itself. `bits`: drawn; as a whole number over 2^32 they are in [-1/2, 1/2).
     ONEBIT_HOST_DEVICE std::uint32_t stochastic_code(float c, std::uint32_t bits) const {
-        const auto part = static_cast<float>(static_cast<std::int32_t>(bits) >> 8); // what a float has room for
+        const auto part = static_cast<float>(static_cast<std::int32_t>(bits) >> 8); // a float has room for 24 bits
         const float moved = rounded::add(rounded::multiply(c, inverse), rounded::multiply(part, kPartOfOne));
         return nearest(rounded::clamp(moved, kMost));
     }
@@ -40,7 +40,7 @@ struct Integer {
         return std::bit_cast<std::uint32_t>(rounded::add(number, rounded::kToWhole)) & ((1U << kBits) - 1);
     }
 
-    /// That a code is.
+    /// The number that a code is.
     ONEBIT_HOST_DEVICE static float number(std::uint32_t code) {
         return static_cast<float>(static_cast<std::int32_t>(code << (32 - kBits)) >> (32 - kBits));
     }

@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-/// Groups that follow each other in a block's message: where their scales and their codes begin.
+/// Consecutive groups in a block's message: where their scales and their codes begin.
 struct GroupsToRead {
     const std::uint32_t* scales;
     const std::uint32_t* codes;
@@ -22,27 +22,27 @@ struct GroupsToWrite {
     std::uint32_t* codes;
 };
 
-/// What numbers are drawn by: for element i of a block drawn(seed, i) of core/random_bits.hpp.
+/// How random numbers are drawn: for element i of a block, drawn(seed, i) of core/random_bits.hpp.
 struct DrawnElements {
     std::uint32_t seed;
-    std::uint32_t first; ///< that a kernel works on, in the block
+    std::uint32_t first; ///< the first element that a kernel works on, in the block
 };
 
-/// The kernels of one code. Each works on some groups of a block: `count` elements, of which the last group, at the end
-/// of a chunk, may be short.
+/// The kernels of one code. Each works on some groups of a block: `count` elements. The last group may be short at the
+/// end of a chunk.
 ///   before, after  what is still to be delivered, aligned to 64 bytes
 ///   valid          mask words: element 32 w + i takes part if bit i of word w is 1; NULL: all take part
-///   stores         how `after`, where it is not `before` and there is no mask, or decoded values are written; past the
-///                  caches: then order_stores, on the same thread
+///   stores         how decoded values are written, and `after` where it is not `before` and there is no mask; past
+///                  the caches: then order_stores, on the same thread
 struct GroupedKernels {
     onebit_codec_t codec;
     unsigned bits; ///< of an element
 
-    /// Encodes c = values[i] + before[i]; after[i] becomes what the code doesn't express of it. `after` is `before`, or
-    /// doesn't overlap it. Of a group that is not finite the scale is not either.
+    /// Encodes c = values[i] + before[i]; after[i] becomes what the code doesn't express of c. `after` is `before`, or
+    /// doesn't overlap it. If a group is not finite, its scale is not finite.
     void (*encode)(const float* values, const float* before, float* after, Stores stores, const std::uint32_t* valid,
                    std::size_t count, const GroupsToWrite& to);
-    /// The same, rounded up or down as is drawn; NULL: the code can't.
+    /// The same, rounded up or down at random; NULL: the code can't.
     void (*encode_stochastic)(const DrawnElements& draws, const float* values, const float* before, float* after,
                               Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to);
     /// sums[i] += what the code stands for, times `share`.

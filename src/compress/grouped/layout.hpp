@@ -36,8 +36,8 @@ struct CodePlace {
     std::size_t word;
     unsigned shift;
 };
-/// A byte holds the codes of two elements of four bits, 16 elements apart, or of four of two bits, 8 apart, so that
-/// vectors of bytes are made without a shuffle. Codes of one bit are in order, as masks of vectors are.
+/// A byte holds two codes of four bits, of elements 16 apart, or four codes of two bits, of elements 8 apart. So
+/// vectors of bytes are made without a shuffle. Codes of one bit are in order, like masks of vectors.
 template <unsigned kBits>
 constexpr CodePlace code_place(std::size_t j) {
     static_assert(kBits == 1 || kBits == 2 || kBits == 4 || kBits == 8 || kBits == 16);

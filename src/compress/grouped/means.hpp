@@ -13,9 +13,9 @@
 
 namespace onebit {
 
-/// One bit: whether an element is negative. Two numbers stand for the elements, the mean of those that are positive and
-/// of those that are negative [1-bit SGD, Interspeech 2014, section 2.2]. As bfloat16 they are the halves of the
-/// group's scale, the positive one's the upper one: so the scale is finite, as a float, if they are.
+/// One bit: whether an element is negative. Two numbers stand for the elements: the mean of the positive elements and
+/// the mean of the negative ones [1-bit SGD, Interspeech 2014, section 2.2]. As bfloat16 they are the halves of the
+/// group's scale; the positive mean is the upper half. So the scale, as a float, is finite if the means are.
 struct Means {
     static constexpr unsigned kBits = 1;
     static constexpr double kCallError = 0.79; ///< as error_of_call
@@ -31,7 +31,7 @@ struct Means {
     ONEBIT_HOST_DEVICE explicit Means(float) {}
     ONEBIT_HOST_DEVICE std::uint32_t code(float c) const { return c < 0 ? 1U : 0U; }
 
-    /// Of a group that is not finite `factor` is not either, nor is its upper half.
+    /// For a group that is not finite, neither `factor` nor its upper half is finite.
     ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
         const auto means = std::bit_cast<std::uint32_t>(factor);
         const std::uint32_t negative = 0x80000000U | means << 16;

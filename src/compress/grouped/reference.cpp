@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grouped codes, element by element, as docs/WIRE_FORMAT.md words them. What every other version is
-// compared with, bit for bit; also what runs where no vector instructions are known.
+// The grouped codes, element by element, as docs/WIRE_FORMAT.md describes them. Every other version is compared with
+// this one, bit for bit. It also runs where no vector instructions are known.
 
 #include <algorithm>
 #include <bit>
@@ -26,7 +26,7 @@ CodePlace place_of(std::size_t i) {
     return place;
 }
 
-/// Of element i.
+/// The code of element i.
 template <typename Code>
 std::uint32_t read_code(const std::uint32_t* codes, std::size_t i) {
     const CodePlace place = place_of<Code>(i);
@@ -78,7 +78,7 @@ float scale_of(const float (&corrected)[kGroupElements], float largest) {
     }
 }
 
-/// code_of(code, i, c): the code of element i, of this value.
+/// code_of(code, i, c): the code of element i, whose value is c.
 template <typename Code, typename CodeOf>
 void encode_with(const CodeOf& code_of, const float* values, const float* before, float* after,
                  const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {

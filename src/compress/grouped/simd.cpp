@@ -57,24 +57,24 @@ HWY_INLINE Vector number_of(Bits codes) {
 struct Codes {
     Bits registers[kRegisters];
 
-    HWY_INLINE Codes() {} // of no value
+    HWY_INLINE Codes() {} // not initialized
     HWY_INLINE Bits& operator[](std::size_t k) { return registers[k]; }
     HWY_INLINE const Bits& operator[](std::size_t k) const { return registers[k]; }
 };
 
-/// Codes shorter than a byte are put together, as many as fit into one, in registers of their own or, where that would
-/// be half a register, in the halves of one.
+/// Codes shorter than a byte are put together, as many as fit into a byte. They come from different registers or, where
+/// each would be half a register, from the halves of one.
 template <unsigned kBits>
 constexpr std::size_t kTogether = kBits < 8 ? 8 / kBits : 1;
 template <unsigned kBits>
 constexpr bool kSplits = kLanes / kTogether<kBits> < kVectorLanes;
 
-/// Bit i: the code of element i, of one bit.
+/// Bit i: the one-bit code of element i.
 HWY_INLINE std::uint32_t word_of(const Bits (&codes)[kRegisters]) {
     const BitsTag b;
     std::uint32_t word = 0;
     for (std::size_t k = 0; k < kRegisters; ++k) {
-        std::uint8_t bits[8] = {}; // as many as this must be writable
+        std::uint8_t bits[8] = {}; // StoreMaskBits may write so many
         hn::StoreMaskBits(b, hn::Ne(codes[k], hn::Zero(b)), bits);
         std::uint32_t of_register = 0;
         std::memcpy(&of_register, bits, sizeof(of_register));
@@ -83,7 +83,7 @@ HWY_INLINE std::uint32_t word_of(const Bits (&codes)[kRegisters]) {
     return word;
 }
 
-/// Into words: code_place says where.
+/// Writes codes into words, where code_place says.
 template <unsigned kBits>
 HWY_INLINE void store_codes(const Codes& codes, std::uint32_t* words) {
     using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
@@ -153,7 +153,7 @@ HWY_INLINE void for_each_group(std::size_t count, const Body& body) {
 
 using Counts = hn::Vec<hn::RebindToSigned<Tag>>;
 
-/// Counts one more in the lanes of a mask, which as numbers are -1.
+/// Counts one more in the lanes of a mask; as numbers, these lanes are -1.
 HWY_INLINE Counts count_also(Counts counts, Mask lanes) {
     return hn::Sub(counts, hn::BitCast(hn::RebindToSigned<Tag>(), hn::VecFromMask(Tag(), lanes)));
 }
@@ -217,7 +217,7 @@ HWY_INLINE float scale_of(const Run* corrected, std::size_t runs, float largest)
     }
 }
 
-/// How codes are made of values: to the nearest.
+/// How codes are made of values: rounded to the nearest.
 struct ToNearest {
     template <typename Code>
     HWY_INLINE Bits code(const Code& code_of, Vector c, std::size_t /*first*/) const {
@@ -225,16 +225,16 @@ struct ToNearest {
     }
 };
 
-/// Or as is drawn.
+/// Or rounded at random, as drawn.
 struct AsDrawn {
-    Bits own; ///< what each lane's number adds to the seed
+    Bits own; ///< the seed plus what each lane's number adds to it
 
     HWY_INLINE explicit AsDrawn(const DrawnElements& draws) {
         const BitsTag b;
         const Bits numbers = hn::Add(hn::Iota(b, 1), hn::Set(b, draws.first));
         own = hn::Add(hn::Set(b, draws.seed), hn::Mul(numbers, hn::Set(b, kGolden)));
     }
-    /// `first`: the number of the vector's first element, from the kernel's first one on.
+    /// `first`: the number of the vector's first element, counted from the kernel's first one.
     template <typename Code>
     HWY_INLINE Bits code(const Code& code_of, Vector c, std::size_t first) const {
         const Bits step = hn::Set(BitsTag(), static_cast<std::uint32_t>(first) * kGolden);
@@ -249,7 +249,7 @@ struct AsDrawn {
     }
 };
 
-/// First the corrected values and the largest of them, which stay in the innermost cache, then their codes.
+/// First makes the corrected values, which stay in the innermost cache, and the largest of them; then their codes.
 template <typename Code, bool kMasked, Stores kStores, typename Rounding>
 HWY_INLINE void encode_groups(const Rounding& rounding, const float* values, const float* before, float* after,
                               const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {

@@ -10,7 +10,7 @@
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
-/// What a scale may hang on beside the largest magnitude of its group. Each is added up in 32 lanes, as
+/// What a scale may depend on beside the largest magnitude of its group. Each is added up in 32 lanes, as
 /// docs/WIRE_FORMAT.md says.
 namespace onebit {
 
@@ -18,12 +18,12 @@ struct Squares {
     float sum;              ///< of (element * power_before(largest))^2 over all elements
     std::uint32_t nonzeros; ///< elements that aren't 0
 
-    /// A power of two with which the square of `largest`, multiplied by it before, is finite and normal.
+    /// A power of two such that the square of (largest * power) is finite and normal.
     ONEBIT_HOST_DEVICE static float power_before(float largest) {
         const std::uint32_t exponent = std::bit_cast<std::uint32_t>(largest) >> 23;
         return std::bit_cast<float>(std::max(254U - exponent, 1U) << 23);
     }
-    /// Of the elements that aren't 0. May be infinite where `largest` is nearly.
+    /// Of the elements that aren't 0. May be infinite where `largest` is nearly infinite.
     ONEBIT_HOST_DEVICE float root_of_mean(float largest) const {
         if (nonzeros == 0) return 0;
         const float root = rounded::sqrt(rounded::divide(sum, static_cast<float>(nonzeros)));

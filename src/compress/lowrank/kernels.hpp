@@ -9,8 +9,9 @@
 
 namespace onebit {
 
-/// Columns whose right factors lie together: those of the first direction, of the second, and so on; then those of the
-/// next columns, which may be fewer. So a pass along some rows reads one piece of memory, not one for each direction.
+/// Columns whose right factors lie together: the factors of the first direction, of the second, and so on. Then the
+/// factors of the next columns follow, which may be fewer. So a pass along some rows reads one piece of memory, not one
+/// for each direction.
 inline constexpr std::size_t kTileColumns = 16;
 
 /// Where direction k's factor of a column lies among the right factors of a matrix.
@@ -21,24 +22,24 @@ constexpr std::size_t right_index(std::size_t columns, std::size_t rank, std::si
 
 /// Elements of a row whose products are added up in lanes before they are added to the row's sum; whole tiles.
 inline constexpr std::size_t kStripColumns = 1024;
-/// Rows that kernels take at a time, at most: factors are then loaded once for all of them.
+/// The most rows that kernels take at a time: factors are then loaded once for all of these rows.
 inline constexpr std::size_t kRowsAtOnce = 4;
 
-/// Consecutive elements of a row, and what was left of them by the call before: what is approximated is their sum, x.
+/// Consecutive elements of a row, and the error that the call before left of each. Kernels approximate their sum, x.
 struct RowPart {
     const float* values;
     const float* errors;
 };
 
-/// And where what comes of them goes. Each may be where the other is.
+/// Where a RowPart's results and new errors go: results may replace its values, and errors its errors.
 struct ExpandedRow {
     float* results;
     float* errors;
 };
 
 /// Kernels of approximations by matrices of a low rank, on `count` columns of up to kRowsAtOnce rows. A row's left
-/// factors are `rank` numbers, those of the next row behind them. `right` begins with the first of the columns, which a
-/// tile begins with. Products are added up in float32, in a fixed order.
+/// factors are `rank` numbers; the next row's follow them. `right` begins with the first column, with which a tile
+/// begins. Products are added up in float32, in a fixed order.
 struct LowRankKernels {
     const char* name; ///< of its instruction set; "reference": the scalar twins
 
@@ -62,7 +63,7 @@ const LowRankKernels& reference_low_rank_kernels();
 /// All that run on this machine, best first; the last is the reference.
 std::span<const LowRankKernels* const> available_low_rank_kernels();
 
-/// Those of an instruction set, or the reference.
+/// The kernels of an instruction set, or the reference.
 const LowRankKernels& low_rank_kernels(const std::string& name);
 
 } // namespace onebit

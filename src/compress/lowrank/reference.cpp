@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of low-rank approximations, element by element. What every other version is compared with, bit for bit;
-// also what runs where no vector instructions are known.
+// The kernels of low-rank approximations, element by element. Every other version is compared with this one, bit for
+// bit. It also runs where no vector instructions are known.
 
 #include <bit>
 #include <cstdint>

@@ -35,14 +35,14 @@ constexpr std::size_t kRegisters = kTileColumns / kWidth;
 struct Tile {
     Vector part[kRegisters];
 
-    HWY_INLINE Tile() {} // of no value
+    HWY_INLINE Tile() {} // not initialized
 };
 
-/// So many rows and directions are projected at a time that their sums stay in registers.
+/// Rows and directions that are projected at a time: few enough for their sums to stay in registers.
 constexpr std::size_t kRowsProjected = kRegisters == 1 ? 4 : kRegisters == 2 ? 2 : 1;
 constexpr std::size_t kDirectionsProjected = kRegisters == 1 ? 4 : 2;
 
-/// `n` elements and zeros.
+/// `n` elements, then zeros.
 HWY_INLINE Tile load(const float* from, std::size_t n) {
     alignas(64) float padded[kTileColumns];
     if (HWY_UNLIKELY(n < kTileColumns)) {
@@ -99,7 +99,7 @@ HWY_INLINE void for_each_tile(std::size_t count, const Body& body) {
     if (c < count) body(c, count - c);
 }
 
-/// Of some rows and directions, which begin at `rows`, at row 0 of `right` and at `sums`. Returns the largest |x|.
+/// Projects kRows rows on kDirections directions, from number `first` on. Returns the largest |x|.
 template <std::size_t kRows, std::size_t kDirections>
 HWY_INLINE std::uint32_t project_on(const RowPart* rows, std::size_t count, const float* right, std::size_t first,
                                     std::size_t rank, float* sums) {
@@ -183,7 +183,7 @@ void add_rows(const RowPart* rows, std::size_t row_count, std::size_t count, con
     for (std::size_t r = 0; r < row_count; ++r) add_so_many<1>(rows + r, count, left + r * rank, rank, right);
 }
 
-/// Of kRows rows, each with a tile of products' sums.
+/// For each of kRows rows, a tile of sums of products.
 template <std::size_t kRows>
 HWY_INLINE void multiply(const float* left, std::size_t rank, const float* right, std::size_t n, Tile* sums) {
     for (std::size_t k = 0; k < rank; ++k) {

@@ -13,19 +13,19 @@
 #include "core/partition.hpp"
 #include "core/rounded.hpp"
 
-/// What CPU and GPU share of the sign codec: where things lie in a message, how an element is corrected, how a block is
-/// added up and how its scale comes of that (docs/WIRE_FORMAT.md).
+/// The parts of the sign codec that CPU and GPU share: where things lie in a message, how an element is corrected, how
+/// a block is added up, and how its scale is computed (docs/WIRE_FORMAT.md).
 namespace onebit {
 
 // ---- The message ----
 
-/// Which word of a chunk's message is the first of this block's signs; of one past the last: where blocks end.
+/// The first word of a block's signs in its chunk's message. For block = chunk.blocks(): where the blocks end.
 constexpr std::size_t sign_word(onebit_group_t group, const Chunk& chunk, std::size_t block) {
     const std::size_t signs = std::min(block * (kBlockElements / kWordElements), chunk.words());
     return group == ONEBIT_GROUP_BLOCK ? signs + block : signs;
 }
 
-/// Which one holds its scale: a block's comes right after its signs, a tensor's after all blocks.
+/// The word that holds its scale: a block's scale comes right after its signs, a tensor's after all blocks.
 constexpr std::size_t scale_word(onebit_group_t group, const Chunk& chunk, std::size_t block) {
     return group == ONEBIT_GROUP_BLOCK ? sign_word(group, chunk, block + 1) - 1
                                        : sign_word(group, chunk, chunk.blocks());

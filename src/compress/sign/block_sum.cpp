@@ -12,7 +12,7 @@
 namespace onebit {
 namespace {
 
-/// Zeros, and subnormal numbers, which count as zero.
+/// Whether all are zeros or subnormal numbers, which count as zero.
 bool all_zero(const float* values, std::size_t count) {
     std::uint32_t bits[kLanes] = {}; // many, so that none waits for the one before
     const std::size_t rest = count / kLanes * kLanes;

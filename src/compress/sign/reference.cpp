@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sign codec, element by element, as docs/WIRE_FORMAT.md words it. What every other version is compared with,
-// bit for bit; also what runs where no vector instructions are known.
+// The sign codec, element by element, as docs/WIRE_FORMAT.md describes it. Every other version is compared with this
+// one, bit for bit. It also runs where no vector instructions are known.
 
 #include <bit>
 #include <cmath>

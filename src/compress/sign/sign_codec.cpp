@@ -210,7 +210,7 @@ void SignCodec::encode_block(const Block& block, const SignFeedback& before, Sig
     finish_block(after, block, corrected, sum, message);
 }
 
-/// Where the error is narrow, it is formed at once. Not inline: else it needs no room on a small stack.
+/// Forms a narrow error at once. Not inline, so that other errors need no room on a small stack.
 template <typename Kernel>
 [[gnu::noinline]] void SignCodec::encode_narrow(const Block& block, const SignFeedback& before, SignFeedback& after,
                                                 std::uint32_t* message, const Kernel& kernel) const {
@@ -242,7 +242,7 @@ bool SignCodec::encoded_finite(const Feedback& error_after, const Slice& slice, 
                                [](double sum) { return std::isfinite(sum); });
 }
 
-/// `corrected`: the block's. Returns its scale; 0 while that waits for other blocks.
+/// `corrected`: the block's. Returns the block's scale; 0 while the scale waits for other blocks.
 float SignCodec::finish_block(SignFeedback& after, const Block& block, const float* corrected, float float_sum,
                               std::uint32_t* message) const {
     const Chunk& chunk = block.chunk;

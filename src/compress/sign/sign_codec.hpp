@@ -16,16 +16,16 @@
 
 namespace onebit {
 
-/// Where in an error's buffers lies what belongs to a chunk, in whatever memory.
+/// Where a chunk's data lie in an error's buffers, in any memory.
 class SignPlaces : public ErrorPlaces {
   public:
     SignPlaces(std::span<const Chunk> chunks, onebit_group_t group);
 
-    /// Block `block` of a chunk among all blocks.
+    /// The number of a chunk's block among all blocks.
     std::size_t block_index(const Chunk& chunk, std::size_t block) const {
         return first_block_[chunk.index - chunks().front().index] + block;
     }
-    /// Its scale among all scales: one per block, or one.
+    /// The number of its scale among all scales: one per block, or one.
     std::size_t scale_index(const Chunk& chunk, std::size_t block) const {
         return group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0;
     }
@@ -40,13 +40,13 @@ class SignPlaces : public ErrorPlaces {
     std::size_t blocks_ = 0;
 };
 
-/// The sign codec's error, in the one-pass form: `corrected` holds c, the corrected values as they were last encoded,
-/// `scales` what they were encoded with. The error itself, c - scale * sgn(c), is only ever formed in registers, so an
-/// encode reads 8 bytes and writes 4 per element where a stored residual would need 20.
+/// The sign codec's error, in the one-pass form: `corrected` holds c, the corrected values as they were last encoded;
+/// `scales` holds the scales they were encoded with. The error itself, c - scale * sgn(c), is formed in registers only.
+/// So an encode reads 8 bytes and writes 4 per element, where a stored residual would need 20.
 class SignFeedback final : public Feedback, public SignPlaces {
   public:
     SignFeedback(std::span<const Chunk> chunks, onebit_group_t group);
-    /// The error itself, of a type that is not float32, of ONEBIT_GROUP_BLOCK.
+    /// Stores the error itself, of a type that is not float32. Only for ONEBIT_GROUP_BLOCK.
     SignFeedback(std::span<const Chunk> chunks, onebit_datatype_t type, const NumericKernels& kernels);
 
     void reset() override;
@@ -79,7 +79,7 @@ class SignFeedback final : public Feedback, public SignPlaces {
   private:
     template <typename Visit>
     void for_each_block(const Visit& visit) const;
-    /// The error's elements go where index_of(chunk, block) says that a block's first one does, and come from there.
+    /// Write the error's elements, and read them. index_of(chunk, block): where `error` has a block's first element.
     template <typename IndexOf>
     void form_error(const IndexOf& index_of, float* error) const;
     template <typename IndexOf>
@@ -92,8 +92,8 @@ class SignFeedback final : public Feedback, public SignPlaces {
     std::size_t valid_count_ = 0;
 };
 
-/// One bit per element: a message is the blocks in order, each its sign words and its scale, or sign words alone and at
-/// the end the one scale for all (docs/WIRE_FORMAT.md).
+/// One bit per element. A message is the blocks in order, each with its sign words and its scale; or with sign words
+/// alone, and the one scale for all at the end (docs/WIRE_FORMAT.md).
 class SignMessages : public Codec {
   public:
     std::size_t message_words(const Chunk& chunk) const final;

@@ -51,8 +51,8 @@ HWY_INLINE void store_signs(const Group& group, std::uint8_t* bytes) {
     }
 }
 
-/// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
-/// and average_encode. `group` holds the values, then what is to be encoded.
+/// Corrects the values by the error of the last message, stores them and adds them to the sum. All encoders share this
+/// step. `group` holds the values, then the corrected values to encode.
 template <bool kMasked, onebit_scale_t kScale, Stores kStores>
 HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, float* corrected, std::uint32_t valid,
                         Group& sum) {
@@ -85,7 +85,7 @@ HWY_INLINE float encode_groups(const Load& load, const float* before, float old_
     for (std::size_t g = 0; g < whole; ++g) {
         prefetch_group_ahead(before + g * kLanes);
         if (kStores == Stores::kCached && corrected != before) {
-            prefetch_group_ahead(corrected + g * kLanes); // without: twice the time
+            prefetch_group_ahead(corrected + g * kLanes); // without this: twice the time
         }
         Group group = load(g);
         correct<kMasked, kScale, kStores>(group, before + g * kLanes, scale, corrected + g * kLanes,
@@ -147,7 +147,7 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     const Vector minus = hn::Neg(plus);
     const Vector take = hn::Set(d, blend.take);
     const Vector factor = hn::Set(d, blend.factor);
-    // The block's signs are written when all are known: the words read here may be where they go.
+    // The block's signs are written only when all are known: they may overwrite the words read here.
     const auto blend_in = [&](Group& group, std::size_t g) HWY_ATTR {
         const std::uint32_t word = last_bits[g];
         for (std::size_t k = 0; k < kRegisters; ++k) {

@@ -10,11 +10,11 @@
 
 namespace onebit {
 
-/// Elements of a block that are looked at together.
+/// Elements of a block that are examined together.
 inline constexpr std::size_t kRunElements = kWordElements;
 inline constexpr std::size_t kBlockRuns = kBlockElements / kRunElements;
 
-/// Positions in a block: the first ones, where there are more; and room behind them.
+/// Positions in a block: the first kMost, where there are more; and spare room behind them.
 struct Positions {
     static constexpr std::size_t kMost = 512;
     std::uint16_t at[kMost + kRunElements];
@@ -31,8 +31,8 @@ struct SparseKernels {
                     std::size_t count);
     /// The largest magnitude of each run, and of all.
     float (*find_largest)(const float* values, std::size_t count, float* of_runs);
-    /// How many elements have at least the magnitude `bound`, and which, in order, Positions::kMost at most. What
-    /// stands behind them is of no value. `of_runs`: as above.
+    /// Counts the elements with at least the magnitude `bound`, and lists the first Positions::kMost of them, in order.
+    /// Entries behind them are undefined. `of_runs`: as above.
     std::size_t (*find_at_least)(const float* values, std::size_t count, const float* of_runs, float bound,
                                  Positions* positions);
     /// The k-th largest magnitude, k from 1 on.

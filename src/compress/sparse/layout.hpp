@@ -11,7 +11,7 @@
 /// Where things lie in a message of few elements of each block (docs/WIRE_FORMAT.md, "Few elements of each block").
 namespace onebit {
 
-/// Words that so many entries of so many bits have.
+/// Words for so many entries of so many bits each.
 constexpr std::size_t entry_words(unsigned bits, std::size_t entries) {
     return ceil_divide(entries * bits, std::size_t{32});
 }
@@ -24,7 +24,7 @@ constexpr std::uint32_t read_entry(const std::uint32_t* words, unsigned bits, st
     return value & ((1U << bits) - 1);
 }
 
-/// Into words that were 0.
+/// The words must be 0 before.
 constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entry, std::uint32_t value) {
     const std::size_t begin = entry * bits;
     const unsigned shift = begin % 32;
@@ -32,8 +32,8 @@ constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entr
     if (shift + bits > 32) words[begin / 32 + 1] |= value >> (32 - shift);
 }
 
-/// Elements of a block that are kept by default, and at most: no more than a block has words, for the largest are found
-/// by the largest of each 32 (topk.cpp).
+/// Elements of a block that are kept by default, and at most. The most is not above the number of runs of 32 in a
+/// block, because topk.cpp finds the largest elements by the largest of each run.
 inline constexpr std::size_t kDefaultKept = 64;
 inline constexpr std::size_t kMostKept = 128;
 static_assert(kMostKept <= kBlockElements / kWordElements);
@@ -41,7 +41,7 @@ static_assert(kMostKept <= kBlockElements / kWordElements);
 inline constexpr unsigned kLongCode = 8;
 inline constexpr unsigned kShortCode = 2;
 
-/// A block's part of a message: its scale, what says which elements are kept, their codes.
+/// A block's part of a message: its scale, the words that say which elements are kept, and their codes.
 struct SparseLayout {
     std::size_t kept = kDefaultKept; ///< of a whole block
     unsigned value_bits = kLongCode; ///< of a code

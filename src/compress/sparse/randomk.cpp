@@ -7,8 +7,9 @@
 namespace onebit {
 namespace {
 
-/// The number of the call is sent in the place of positions. A block is cut into parts that differ by one element at
-/// most, and one element of each is drawn, by that number and the block's place in its chunk: all ranks draw the same.
+/// The number of the call is sent instead of positions. A block is cut into parts that differ by one element at most.
+/// One element of each part is drawn, by the call's number and the block's index in its chunk, so all ranks draw the
+/// same.
 class RandomkCodec final : public SparseCodec {
   public:
     explicit RandomkCodec(const CodecConfig& config) : SparseCodec(config, randomk_layout(config.sparse)) {}

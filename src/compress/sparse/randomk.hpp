@@ -12,8 +12,8 @@ constexpr SparseLayout randomk_layout(const SparseSettings& settings) {
     return {settings, 0};
 }
 
-/// A few elements of each block that all ranks draw alike in a call, on the host (docs/WIRE_FORMAT.md, "Few elements of
-/// each block").
+/// A few random elements of each block, the same on all ranks in a call, on the host (docs/WIRE_FORMAT.md, "Few
+/// elements of each block").
 Status make_randomk_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
 } // namespace onebit

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of sparse codes, element by element. What every other version is compared with, bit for bit; also what
+// The kernels of sparse codes, element by element. Every other version is compared with this one, bit for bit. It also
 // runs where no vector instructions are known.
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::size_t find_at_least(const float* values, std::size_t count, const float*, 
     return found;
 }
 
-/// Bit by bit, from the highest one on: it is 1 as long as k of them are at least that large.
+/// Bit by bit, from the highest bit on: a bit is 1 if at least k magnitudes are then at least as large.
 float find_kth(const float* values, std::size_t count, std::size_t k) {
     std::uint32_t kth = 0;
     for (std::uint32_t bit = 1U << 30; bit != 0; bit >>= 1) {

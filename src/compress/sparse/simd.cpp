@@ -67,7 +67,7 @@ HWY_INLINE std::uint32_t at_least(const Group& run, Bits bound) {
     const BitsTag b;
     std::uint32_t word = 0;
     for (std::size_t k = 0; k < kRegisters; ++k) {
-        std::uint8_t bits[8] = {}; // as many as this must be writable
+        std::uint8_t bits[8] = {}; // StoreMaskBits may write so many
         hn::StoreMaskBits(b, hn::Not(hn::Lt(magnitudes_of(run[k]), bound)), bits);
         std::uint32_t of_register = 0;
         std::memcpy(&of_register, bits, sizeof(of_register));
@@ -76,7 +76,7 @@ HWY_INLINE std::uint32_t at_least(const Group& run, Bits bound) {
     return word;
 }
 
-/// Most runs have none, one or two, which are written without asking: nobody can predict which.
+/// Most runs have none, one or two. At least two are always written: a branch would be unpredictable.
 std::size_t find_at_least(const float* values, std::size_t count, const float* of_runs, float bound,
                           Positions* positions) {
     constexpr int kUnasked = 2;
@@ -107,7 +107,7 @@ float find_kth(const float* values, std::size_t count, std::size_t k) {
     for (std::uint32_t bit = 1U << 30; bit != 0; bit >>= 1) {
         const std::uint32_t bound = kth | bit;
         const Bits bounds = hn::Set(b, bound);
-        Bits below = hn::Zero(b); // so many in each lane; a mask's lanes are 0 or -1
+        Bits below = hn::Zero(b); // counts by lane; a mask's lanes are 0 or -1
         for (std::size_t i = 0; i < whole; i += kVectorLanes) {
             const Bits magnitudes = magnitudes_of(hn::LoadU(d, values + i));
             below = hn::Sub(below, hn::VecFromMask(b, hn::Lt(magnitudes, bounds)));

@@ -13,7 +13,7 @@
 namespace onebit {
 namespace {
 
-/// Of finite ones: their bits are in the same order, and a compiler makes vectors of them.
+/// Of finite values: their bits are in the same order, and compilers vectorize this.
 float largest_of(std::span<const float> values) {
     std::uint32_t largest = 0;
     for (const float c : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(c) & 0x7fffffffU);
@@ -42,7 +42,7 @@ struct KeptSign {
     static std::uint32_t code(float c) { return c > 0 ? 1 : c < 0 ? 3 : 0; }
 };
 
-/// Those that the config names, or the best.
+/// The kernels that the config names, or the best.
 const SparseKernels& kernels_of(const CodecConfig& config) {
     return table_or_reference(available_sparse_kernels(), numeric_kernels(config.kernels).name);
 }
@@ -54,7 +54,7 @@ SparseCodec::SparseCodec(const CodecConfig& config, const SparseLayout& layout)
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
-/// What is corrected stays in the cache until the block is finished: no stores past it.
+/// Corrected values stay in the cache until the block is finished: no stores past it.
 void SparseCodec::encode_tile(const Tile& tile, const Feedback::Draw&, const float* values, const float* before,
                               float* after, Stores, const std::uint32_t* valid, std::uint32_t*) const {
     kernels_.correct(values, before, after, valid, tile.count);
@@ -81,7 +81,7 @@ void SparseCodec::finish_block(const Block& block, const Feedback::Draw& draw, f
     }
 }
 
-/// Writes scale and codes, and takes what they stand for off the kept elements in `after`.
+/// Writes scale and codes, and subtracts their values from the kept elements in `after`.
 template <typename Values>
 void SparseCodec::encode_kept(std::size_t count, const Positions& kept, float* after, std::uint32_t* words) const {
     const std::size_t entries = layout_.entries(count);
@@ -100,7 +100,7 @@ void SparseCodec::encode_kept(std::size_t count, const Positions& kept, float* a
 
 // -------------------------------------------------------------------------------------------------- decoding ----
 
-/// Calls body(i, value) for each kept element of a tile, element i of which it is.
+/// Calls body(i, value) for each kept element of a tile: it is element i of the tile.
 template <typename Body>
 void SparseCodec::for_each_kept(const Tile& tile, const std::uint32_t* message, const Body& body) const {
     const std::uint32_t* const words = message + layout_.first_word(tile.block.chunk, tile.block.index);
@@ -140,7 +140,7 @@ void SparseCodec::decode_cached(const Tile& tile, const std::uint32_t* message, 
     });
 }
 
-/// As a whole, for lines that are written in part would be read first. Not inline: only this needs the room.
+/// Writes whole tiles, because lines written in part would be read first. Not inline: only this needs the room.
 [[gnu::noinline]] void SparseCodec::decode_past_caches(const Tile& tile, const std::uint32_t* message,
                                                        const std::uint32_t* valid, float* values) const {
     alignas(64) float decoded[kTileElements];

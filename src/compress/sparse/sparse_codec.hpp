@@ -12,22 +12,22 @@
 
 namespace onebit {
 
-/// What the codecs have in common that send few elements of each block, and keep the others as they are: how values are
-/// coded. A codec says which elements.
+/// The base of codecs that send few elements of each block, and keep the other elements as they are. It codes values; a
+/// derived codec chooses the elements.
 class SparseCodec : public BlockwiseCodec {
   protected:
     SparseCodec(const CodecConfig& config, const SparseLayout& layout);
 
     std::size_t entries(std::size_t elements) const { return layout_.entries(elements); }
 
-    /// What a codec chooses by.
+    /// What a codec chooses elements by.
     struct ToChoose {
         const Block& block;
         std::uint64_t call;     ///< Feedback::Draw::call
         const float* corrected; ///< of the block's elements
         const float* of_runs;   ///< SparseKernels::find_largest
     };
-    /// Of those of a block.
+    /// Some of the entries of a block.
     struct Entries {
         std::size_t first;
         std::size_t end;
@@ -36,11 +36,11 @@ class SparseCodec : public BlockwiseCodec {
     const SparseKernels& kernels_;
 
   private:
-    /// Which elements of a block are sent: entries() of them, in order. Writes what says so from `words` on, which were
+    /// Chooses which elements of a block are sent: entries() of them, in order. Describes them in `words`, which were
     /// 0.
     virtual void choose(const ToChoose& from, Positions* kept, std::uint32_t* words) const = 0;
-    /// The entries that the words say lie in a tile, and where in the block: kept->at[first] to [end - 1]. The first
-    /// and the last may lie outside.
+    /// The entries of a tile, as the words say. Their positions in the block are kept->at[first] to [end - 1]. The
+    /// first and the last may lie outside the tile.
     virtual Entries read_positions(const Tile& tile, const std::uint32_t* words, Positions* kept) const = 0;
 
     std::size_t first_word(const Chunk& chunk, std::size_t block) const final {

@@ -13,7 +13,7 @@ namespace {
 /// The least magnitude that isn't 0: corrected values are never subnormal.
 constexpr float kLeast = FLT_MIN;
 
-/// To the elements that are kept, all that are larger than this magnitude, adds the earliest of those that have it.
+/// `kept` has all elements that are larger than `magnitude`. Adds the first elements that have this magnitude.
 void add_equals(const float* corrected, float magnitude, std::size_t found, std::size_t entries, Positions* kept) {
     std::uint16_t* const to = kept->at;
     std::uint16_t larger[kMostKept];
@@ -70,14 +70,14 @@ void TopkCodec::find_largest(const ToChoose& from, Positions* kept) const {
     const std::size_t count = block.count();
     const std::size_t entries = this->entries(count);
 
-    // So many elements at least are as large as that many runs' largest: a bound that few others reach. Where fewer
-    // runs have any but zeros, all that aren't reach it.
+    // The largest elements of `entries` runs reach this bound; few other elements do. Where fewer than `entries` runs
+    // have elements that aren't 0, all such elements reach it.
     const float bound = std::max(kernels_.find_kth(of_runs, ceil_divide(count, kRunElements), entries), kLeast);
     const std::size_t found = kernels_.find_at_least(corrected, count, of_runs, bound, kept);
     if (found == entries) return;
     if (found < entries) return add_equals(corrected, 0, found, entries, kept);
 
-    // The smallest that is kept is among those.
+    // The smallest element that is kept is among the found ones.
     if (found > Positions::kMost) {
         const float smallest = kernels_.find_kth(corrected, count, entries);
         const float above = std::bit_cast<float>(std::bit_cast<std::uint32_t>(smallest) + 1);
@@ -91,7 +91,7 @@ void TopkCodec::find_largest(const ToChoose& from, Positions* kept) const {
     std::size_t equals = entries - static_cast<std::size_t>(std::count_if(candidates, candidates + found, is_larger));
     for (std::size_t j = 0, taken = 0; taken < entries; ++j) {
         const bool is_equal = candidates[j] == smallest && equals > 0;
-        kept->at[taken] = kept->at[j]; // without asking
+        kept->at[taken] = kept->at[j]; // without a branch
         equals -= is_equal ? 1 : 0;
         taken += is_larger(candidates[j]) || is_equal ? 1 : 0;
     }

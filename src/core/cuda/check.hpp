@@ -10,9 +10,9 @@ namespace onebit::cuda {
 
 inline constexpr const char* kNoStream = "config.stream is no stream of its GPU, or was destroyed";
 
-/// What an error of the runtime's means to a caller: a stream that is none is INVALID_ARGUMENT; no driver, one that
-/// doesn't suit this build, no device and no code for it are UNSUPPORTED. What is left is the device's failure, or
-/// ours.
+/// What an error of the runtime's means to a caller: an invalid stream is INVALID_ARGUMENT; no driver, a driver that
+/// doesn't suit this build, no device and no code for the device are UNSUPPORTED. Any other error is the device's
+/// failure, or ours.
 constexpr onebit_status_t code_of(cudaError_t error) {
     switch (error) {
         case cudaSuccess:
@@ -40,10 +40,10 @@ constexpr onebit_status_t code_of(cudaError_t error) {
 /// The error as a Status; the message names what was tried.
 inline Status check(const char* what, cudaError_t error) {
     if (error == cudaSuccess) return {};
-    (void)cudaGetLastError(); // told here: the program's own next check shall not find it
+    (void)cudaGetLastError(); // reported here: the program's own next check must not find it
     const char* text = cudaGetErrorString(error);
     if (error == cudaErrorInvalidResourceHandle) text = kNoStream;
-    if (error == cudaErrorInsufficientDriver) { // which is also said where there is none
+    if (error == cudaErrorInsufficientDriver) { // also returned where there is no driver
         text = "there is no CUDA driver here, or one older than this build's CUDA";
     }
     return Status::error(code_of(error), "CUDA %s: %s", what, text);

@@ -76,7 +76,7 @@ CUresult find_by_context(Stream stream, CUdevice* device) {
     return told;
 }
 
-/// Asks the driver, for the runtime's own cudaStreamGetDevice takes a toolkit and a driver from 12.8 on.
+/// Asks the driver, because the runtime's own cudaStreamGetDevice needs a toolkit and a driver from 12.8 on.
 Status device_of_own(Stream stream, int* device) {
     CUdevice found = 0; // a device's number
     auto* const question = stream_get_device.get();
@@ -98,7 +98,7 @@ Status device_of_own(Stream stream, int* device) {
 } // namespace
 
 Status device_of(Stream stream, int* device) {
-    // The calls below succeed without a device; what comes after them would not.
+    // The calls below succeed without a device; later calls would fail.
     int devices = 0;
     ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
     const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
@@ -114,7 +114,7 @@ Status check_same_in_all_threads(Stream stream) {
 Status check_not_captured(Stream stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const cudaError_t error = cudaStreamIsCapturing(stream, &status);
-    if (error != cudaSuccess) (void)cudaGetLastError(); // a device that has failed says so again, to who uses it
+    if (error != cudaSuccess) (void)cudaGetLastError(); // a failed device reports this again to its next user
     // The default stream is caught up in the capture of one that waits for it.
     if (error != cudaErrorStreamCaptureImplicit && (error != cudaSuccess || status == cudaStreamCaptureStatusNone)) {
         return {};
@@ -147,7 +147,7 @@ Status place_of(const void* address, Place* place) {
     return {};
 }
 
-// Through the driver: the runtime knows but one current device for each thread, and to set it back to the one that a
+// Through the driver: the runtime knows only one current device for each thread. Setting it back to a device that a
 // thread has never asked for would make a context there.
 
 Status Device::open() {
@@ -177,7 +177,7 @@ namespace {
 thread_local unsigned entered = 0;
 thread_local CUstreamCaptureMode mode_outside = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/// Leaves the mode that it replaces.
+/// Leaves in *mode the mode that it replaces.
 void exchange_capture_mode(CUstreamCaptureMode* mode) {
     if (auto* const exchange = exchange_mode.get(); exchange != nullptr) (void)exchange(mode);
 }
@@ -237,7 +237,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
 }
 
 void DeviceMemory::release(void* memory, std::size_t /*bytes*/) {
-    (void)check("free", cudaFree(memory)); // waits for what still uses it
+    (void)check("free", cudaFree(memory)); // waits for work that still uses it
 }
 
 void DeviceMemory::copy(void* to, const void* from, std::size_t bytes) {

@@ -19,23 +19,23 @@ namespace onebit::cuda {
 
 using Stream = CUstream_st*;
 
-/// The GPU that a stream's work runs on; of the default stream (NULL), the current one. UNSUPPORTED where there is
-/// none, INVALID_ARGUMENT where it is no stream.
+/// The GPU that a stream's work runs on; for the default stream (NULL), the current GPU. UNSUPPORTED where there is no
+/// GPU, INVALID_ARGUMENT for an invalid stream.
 Status device_of(Stream stream, int* device);
 
-/// INVALID_ARGUMENT for a stream that is another one in each thread (cudaStreamPerThread), as NCCL has threads of its
+/// INVALID_ARGUMENT for a stream that differs in each thread (cudaStreamPerThread), because NCCL has threads of its
 /// own.
 Status check_same_in_all_threads(Stream stream);
 
-/// UNSUPPORTED while what the stream is given is captured into a graph (cudaStreamBeginCapture). Puts nothing there.
+/// UNSUPPORTED while the stream's work is captured into a graph (cudaStreamBeginCapture). Adds no work.
 Status check_not_captured(Stream stream);
 
 /// Which of its machine's GPUs it is, by its place on the PCI bus, lower case: "0000:12:00.0".
 Status bus_id_of(int device, std::string* bus_id);
 
-/// A GPU that threads may enter, whatever else they work with: its context comes before theirs until they leave, and
-/// what the runtime holds for their current device stays as it is. Meanwhile a capture of another stream, theirs or, in
-/// the global mode, another thread's, neither forbids what they do there nor is ended by it, but on the default stream.
+/// A GPU that threads may enter, whatever else they work with. Its context comes before theirs until they leave. The
+/// runtime's current device of these threads stays as it is. Meanwhile a capture of another stream, theirs or, in the
+/// global mode, another thread's, neither forbids what they do there nor is ended by it, except on the default stream.
 class Device {
   public:
     explicit Device(int number) : number_(number) {}
@@ -54,7 +54,7 @@ class Device {
     void* context_ = nullptr; ///< held
 };
 
-/// The GPU of device_of, to be entered.
+/// The GPU of device_of(), ready to be entered.
 inline Status open_device(Stream stream, std::shared_ptr<const Device>* device) {
     int number = 0;
     ONEBIT_RETURN_IF_ERROR(device_of(stream, &number));
@@ -76,7 +76,7 @@ class OnDevice {
     const Device& device_;
 };
 
-/// In which memory an address lies.
+/// The memory in which an address lies.
 struct Place {
     enum Kind {
         kHost,    ///< also where it is pinned, or no memory at all
@@ -87,17 +87,17 @@ struct Place {
     int device = -1; ///< kDevice: which
 };
 Status place_of(const void* address, Place* place);
-/// Whether it is one that the processor can't reach. Makes no context, on whichever GPU.
+/// Whether the processor can't reach the address. Makes no context on any GPU.
 bool is_on_device(const void* address);
 
 /// Whether this program has loaded a CUDA driver. Doesn't load it, nor start it.
 bool is_loaded();
 
-/// The number of the allocation of CUDA's that an address lies in: no two ever have the same. 0: in none, or CUDA isn't
+/// The number of the CUDA allocation that an address lies in: no two ever have the same. 0: in none, or CUDA isn't
 /// used.
 std::uint64_t allocation_of(const void* address);
 
-/// The memory of the current device; what is copied and zeroed is so in order with the stream's work.
+/// The memory of the current device; copying and zeroing are in order with the stream's work.
 class DeviceMemory final : public Memory { // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
   public:
     explicit DeviceMemory(Stream stream) : stream_(stream) {}
@@ -114,15 +114,15 @@ class DeviceMemory final : public Memory { // NOLINT(cppcoreguidelines-virtual-c
 /// Copies in order with the stream's work and doesn't wait for it. Memory of the host that isn't pinned is read before
 /// this returns.
 Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream);
-/// The same of rows of so many bytes, each of which begins a pitch behind the one before, kMostPitch at most.
+/// The same for rows of `bytes` bytes. Each row begins a pitch, at most kMostPitch, behind the one before.
 Status copy_rows_later(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
                        std::size_t rows, Stream stream);
 inline constexpr std::size_t kMostPitch = 0x7fffffff;
 
-/// Waits for all that the stream was given; tells what went wrong on the device.
+/// Waits for all work of the stream; tells what went wrong on the device.
 Status wait_for(Stream stream);
 
-/// The host's memory, pinned: what is copied between it and a device doesn't wait for the processor.
+/// The host's memory, pinned: copies between it and a device don't wait for the processor.
 Memory& pinned_memory();
 
 /// A place in a stream's work.
@@ -133,9 +133,9 @@ class Event {
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
 
-    /// Behind all that the stream was given so far.
+    /// Marks the place behind all work that the stream has so far.
     Status record(Stream stream);
-    /// Whether the stream has come there; doesn't wait. Tells what went wrong on the device.
+    /// Whether the stream has come to that place; doesn't wait. Tells what went wrong on the device.
     Status test(bool* reached) const;
 
   private:

@@ -10,9 +10,9 @@
 
 namespace onebit::cuda {
 
-/// Tells in which memory addresses lie, and remembers it by the number that CUDA gives to each allocation and never
-/// again: an address that was freed and has come back as memory of another kind is in another allocation. Asking for
-/// the number is one short call; for all else, several. One thread at a time.
+/// Tells in which memory addresses lie, and remembers it by the allocation's number. CUDA never gives a number again:
+/// an address that was freed and has come back as memory of another kind has another number. Asking for the number
+/// takes one short call; asking for all else takes several. One thread at a time.
 class Pointers {
   public:
     Status find(const void* address, Place* place);

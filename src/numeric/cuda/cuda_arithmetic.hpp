@@ -23,7 +23,7 @@ class CudaArithmetic final : public Arithmetic {
     void multiply(const float* from, float factor, std::size_t count, float* to) override {
         note(cuda::sum({{from}, 1, factor, count, to}, stream_));
     }
-    /// In as few launches as it takes; what all but the last have added up stays in the first part.
+    /// In as few launches as possible. The sum of all but the last launch stays in the first part.
     void sum(std::span<float* const> parts, float factor, std::size_t count, float* to) override {
         cuda::SumArguments arguments = {{parts.front()}, 1, 1, count, parts.front()};
         for (const float* const part : parts.subspan(1)) {

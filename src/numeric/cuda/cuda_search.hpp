@@ -10,7 +10,7 @@
 
 namespace onebit {
 
-/// Of floats in a GPU's memory, in order with a stream.
+/// For floats in a GPU's memory, in order with a stream.
 class CudaSearch final : public Search {
   public:
     explicit CudaSearch(cuda::Stream stream) : stream_(stream), device_(stream), finding_(device_) {}

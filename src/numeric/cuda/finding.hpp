@@ -10,7 +10,7 @@
 
 namespace onebit {
 
-/// Where a search on the device leaves its result, and how the host comes to know it without waiting.
+/// Where a search on the device leaves its result, and how the host gets it without waiting.
 class Finding {
   public:
     explicit Finding(Memory& device) : on_device_(1, device), on_host_(2, cuda::pinned_memory()) {
@@ -18,12 +18,12 @@ class Finding {
     }
 
     unsigned long long* place() { return on_device_.data(); }
-    /// Before searches that don't begin by themselves: nothing has been found yet.
+    /// Called before searches that don't begin by themselves: nothing is found yet.
     Status begin(cuda::Stream stream);
-    /// The search is in the stream: what it finds is to be known.
+    /// Called when the search is in the stream: asks for its result.
     Status ask(cuda::Stream stream);
     bool asked() const { return asked_; }
-    /// Whether the host knows what was asked for, and that. Then, or when the device has failed, nothing is asked any
+    /// Whether the host knows the result, and the result. Then, or when the device has failed, nothing is asked any
     /// more.
     Status test(bool* known, unsigned long long* first);
 

@@ -15,7 +15,7 @@
 /// From a block_kernels.hpp to a GPU.
 namespace onebit::cuda {
 
-/// This thread, to what a block_kernels.hpp is written for.
+/// This thread, in the form that a block_kernels.hpp is written for.
 struct DeviceThread {
     __device__ unsigned row() const { return blockIdx.y; }
     __device__ unsigned block() const { return blockIdx.x; } // of its row

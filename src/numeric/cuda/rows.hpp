@@ -8,8 +8,8 @@
 
 namespace onebit::cuda {
 
-/// What a kernel takes for several slices at once, mostly of several chunks: a launch costs some microseconds, whatever
-/// there is to do. Each has a row of thread blocks, as many as the longest needs.
+/// A kernel's arguments for several slices at once, mostly of several chunks, because each launch costs some
+/// microseconds. Each slice has a row of thread blocks, as many as the longest needs.
 template <typename Arguments>
 class Rows {
   public:
@@ -19,7 +19,7 @@ class Rows {
     Rows() = default;
     Rows(const Arguments& row) : count_(1), rows_{row} {} // NOLINT(google-explicit-constructor): one row will do
 
-    /// Unless they are full.
+    /// Only if not full().
     void add(const Arguments& row) { rows_[count_++] = row; }
     void clear() { count_ = 0; }
     bool full() const { return count_ == kMost; }

@@ -12,9 +12,9 @@
 #include "numeric/cuda/rows.hpp"
 #include "numeric/lanes.hpp"
 
-/// What all kernels have in common. They are written for any `Thread` that says which one it is and can talk to those
-/// beside it: a GPU's (launch.cuh), or one that a test emulates. A kernel is a function run(thread, arguments,
-/// scratch), and blocks_of(arguments): how many thread blocks it takes; of rows, each one of them.
+/// What all kernels have in common. They are written for any `Thread` that knows its indices and can communicate with
+/// the threads beside it: a GPU's (launch.cuh), or one that a test emulates. A kernel is a function run(thread,
+/// arguments, scratch), and blocks_of(arguments): its number of thread blocks (for rows: of each row).
 ///
 /// A thread block stands for a block of 4096 elements. Each warp takes 16 consecutive groups of 32 elements, each
 /// thread the element of its own lane in every group. So a warp's load or store is 128 bytes in a row, and all loads of
@@ -23,7 +23,7 @@ namespace onebit::cuda {
 
 inline constexpr unsigned kWarps = 8;
 inline constexpr unsigned kThreads = kWarps * kLanes;
-/// Groups of 32 elements, or words of signs, that a warp looks after.
+/// Groups of 32 elements, or words of signs, that a warp works on.
 inline constexpr unsigned kGroups = kBlockElements / kThreads;
 
 /// Shared memory of a thread block.
@@ -39,7 +39,7 @@ std::size_t blocks_of(const Rows<Arguments>& rows) {
     return most;
 }
 
-/// Rows of thread blocks that it takes.
+/// The number of rows of thread blocks.
 template <typename Arguments>
 std::size_t rows_of(const Arguments& /*arguments*/) {
     return 1;
@@ -75,12 +75,12 @@ ONEBIT_DEVICE inline void load(const Share& share, const float* buffer, float (&
     for (unsigned g = 0; g < kGroups; ++g) values[g] = share.has(g) ? buffer[share.begin + share.at(g)] : 0;
 }
 
-/// Of a finite limit; false for a NaN.
+/// For a finite limit; false for a NaN.
 ONEBIT_DEVICE inline bool is_within(std::uint32_t float_bits, float limit) {
     return (float_bits & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
 }
 
-/// A thread of a row. What a short row has left over has nothing to do.
+/// A thread of a row. The surplus blocks of a short row have nothing to do.
 template <typename Thread, typename Arguments>
 ONEBIT_DEVICE void run(const Thread& thread, const Rows<Arguments>& rows, Scratch& scratch) {
     const Arguments& own = rows[thread.row()];

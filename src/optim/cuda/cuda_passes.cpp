@@ -8,7 +8,7 @@
 namespace onebit {
 namespace {
 
-/// Elements that the host is shown at a time: 1 MiB.
+/// Elements shown to the host at a time: 1 MiB.
 constexpr std::size_t kWindow = std::size_t{1} << 18;
 
 static_assert(cuda::kSketchPieces == kSketchSegments);
@@ -90,7 +90,7 @@ const void* CudaPasses::gradients_of(const Segment& segment) const {
     return tensor.gradients == nullptr ? zeros_.data() : moved(tensor.gradients, segment.begin, tensor.gradient_type);
 }
 
-/// Where a piece's bits and its scale are in the messages of all chunks, one behind the other.
+/// Where a piece's bits and its scale are in the messages of all chunks, one after the other.
 void CudaPasses::place_in_messages() {
     const Codec& codec = bucket_.allreduce->codec();
     std::size_t message = 0;
@@ -110,7 +110,7 @@ void CudaPasses::place_in_messages() {
     }
 }
 
-/// The caller may have set others.
+/// The caller may have set other addresses.
 Status CudaPasses::follow_addresses() {
     bool changed = false;
     for (std::size_t i = 0; i < addresses_.size(); ++i) {
@@ -167,7 +167,7 @@ bool CudaPasses::has_looked(bool wait, Status* found) {
     return true;
 }
 
-/// As it lies where the caller has it: the sum may be another by now.
+/// Reads the caller's gradient: the sum may have other values by now.
 Status CudaPasses::describe_nonfinite(std::size_t at) const {
     const std::span<const Segment> segments = bucket_.layout.segments();
     const Segment& segment = std::ranges::upper_bound(segments, at, {}, &Segment::offset)[-1];
@@ -204,12 +204,12 @@ void CudaPasses::thaw(const FactorOf& ratio) {
     note(cuda::thaw({pieces(), factors(ratio), bucket_.v.data(), bucket_.m.data()}, stream_));
 }
 
-/// Of what is exchanged in units of the update.
+/// The weights of gradients where updates are exchanged.
 const float* CudaPasses::weights() const {
     return settings_.exchange_updates ? bucket_.precondition.data() : nullptr;
 }
 
-/// What an exchanged m has yet to be multiplied by.
+/// The factor that an exchanged m still needs.
 const float* CudaPasses::precondition_of_messages() const {
     return settings_.exchange_updates ? nullptr : bucket_.precondition.data();
 }
@@ -219,7 +219,7 @@ void CudaPasses::sum_squares(std::span<double> by_segment) {
     memory_.copy(by_segment.data(), numbers_there_.data(), numbers_there_.bytes());
 }
 
-/// The host adds them up, which goes on from those of other buckets, in one order wherever they lie.
+/// The host adds the sketches to those of other buckets, in the same order wherever the sketches lie.
 void CudaPasses::sketch(std::span<float> sketches) {
     note(cuda::sketch({pieces(), sketches_.data()}, stream_));
     memory_.copy(sketches.data(), sketches_.data(), sketches_.bytes());
@@ -232,7 +232,7 @@ void CudaPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketch
     memory_.copy(sketches.data(), sketches_of_runs_.data(), sketches_of_runs_.bytes());
 }
 
-/// From here on the message is all there is of m: nothing needs to be formed in the sum any more.
+/// From here on m is only in the message: nothing needs to be formed in the sum any more.
 void CudaPasses::update_from_message() {
     bucket_.sum = {};
     note(cuda::compressed_update({pieces(), last_messages(), precondition_of_messages(), nullptr, nullptr}, stream_));
@@ -243,7 +243,7 @@ cuda::Messages CudaPasses::last_messages() const {
     return {messages().last_messages(), mask.empty() ? nullptr : mask.data()};
 }
 
-/// What is given by tensor, on the device.
+/// An array by tensor, on the device.
 const float* CudaPasses::factors(const FactorOf& factor_of) {
     std::ranges::transform(bucket_.layout.tensors(), factors_.begin(),
                            [&](const Tensor* tensor) { return factor_of(*tensor); });
@@ -260,7 +260,7 @@ const float* CudaPasses::steps(const FactorOf& step_of) {
 
 // ---- what is encoded ----
 
-/// What prepare_source has left, or the gradients from where they lie.
+/// The values from prepare_source, or the gradients from where they lie.
 class CudaPasses::EncodedSource final : public ValueSource, public cuda::SliceEncoder {
   public:
     explicit EncodedSource(CudaPasses& passes) : passes_(passes) {}
@@ -295,7 +295,7 @@ void CudaPasses::prepare_source() {
     source_ == Source::kMomenta ? prepare_momenta() : prepare_round();
 }
 
-/// The last of a look's blocks is followed by the question what was found.
+/// After the last block of a look, asks for the look's result.
 Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slices) {
     cuda::EncodeGradientsArguments arguments = {
         .slices = {},
@@ -333,7 +333,7 @@ void CudaPasses::make_room_for_momenta() {
 
 // ----------------------------------------------------------------------------------------------------- LAMB's ----
 
-/// put(segment, its number), once the device's are here.
+/// put(segment, its number), once the device's numbers are on the host.
 template <typename Put>
 void CudaPasses::take_numbers(const Put& put) {
     memory_.copy(numbers_.data(), numbers_there_.data(), numbers_there_.bytes());
@@ -404,7 +404,7 @@ std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
     return std::make_unique<EncodedSource>(*this);
 }
 
-/// What this rank's steps have done to the parameters, and this one would.
+/// The changes of the parameters by this rank's steps, including the present step.
 void CudaPasses::prepare_round() {
     float* const drift = bucket_.sum.data();
     note(cuda::step_alone({pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(),

@@ -17,12 +17,11 @@
 
 namespace onebit {
 
-/// Guards pinned memory that is copied from in order with a stream: what it holds is read only when the stream comes
-/// there.
+/// Guards pinned memory from which a stream copies in order: the memory is read only when the stream reaches the copy.
 class CopyGuard {
   public:
-    /// Before it is written to again. Waits only where the last copy may still be under way: not if that was an earlier
-    /// step's.
+    /// Called before the memory is written again. Waits only where the last copy may still be under way: not for a copy
+    /// of an earlier step.
     Status await(cuda::Stream stream) {
         if (!copying_) return {};
         bool copied = false;
@@ -31,7 +30,7 @@ class CopyGuard {
         copying_ = false;
         return {};
     }
-    /// Behind the copies.
+    /// Called after the copies.
     Status record(cuda::Stream stream) {
         copying_ = true;
         return copied_.record(stream);
@@ -42,15 +41,15 @@ class CopyGuard {
     bool copying_ = false; ///< as far as is known
 };
 
-/// An array of the host's on the device, copied again only when it changes; from pinned memory, for with any other CUDA
-/// waits for the stream's work before it begins.
+/// A host array's copy on the device, made again only when the array changes. The source is pinned memory: with other
+/// memory CUDA waits for the stream's work before it copies.
 template <typename T>
 class PinnedTable {
   public:
     PinnedTable(std::size_t count, Memory& device)
         : on_host_(count, cuda::pinned_memory()), on_device_(count, device) {}
 
-    /// On the device, in order with the stream's work; waits as the guard says.
+    /// Updates the device, in order with the stream's work; waits as the guard does.
     Status update(std::span<const T> values, cuda::Stream stream) {
         if (known_ && std::ranges::equal(values, on_host_.view())) return {};
         ONEBIT_RETURN_IF_ERROR(guard_.await(stream));
@@ -68,15 +67,15 @@ class PinnedTable {
     bool known_ = false; ///< by the device
 };
 
-/// What a GPU is told of a segment, but for where its signs and scale are in messages.
+/// A segment's piece for a GPU, without the places of its signs and scale in messages.
 cuda::Piece make_piece(const Segment& segment, std::size_t tensor_in_layout);
 
-/// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
-/// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
-/// gradients, settings with a step. What look_at_gradients has found is asked for by an event.
+/// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. The data of
+/// the kernels lies in this memory too, and is copied there again only when it changes: pieces with a tensor's
+/// gradients, settings with a step. An event tells when the result of look_at_gradients is there.
 ///
-/// Gradients are encoded from where they lie, and looked at on the way; momenta too, of which the last message has what
-/// they were. Others, and what 0/1 Adam's steps alone have done, are formed in the sum first.
+/// Gradients are encoded from where they lie, and looked at during encoding; so are momenta whose past is the last
+/// message. Other momenta, and the changes by 0/1 Adam's steps alone, are formed in the sum first.
 class CudaPasses final : public Passes {
   public:
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
@@ -152,7 +151,7 @@ class CudaPasses final : public Passes {
     AlignedBuffer<cuda::Piece> pieces_;       ///< pinned
     AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
     CopyGuard pieces_guard_;
-    AlignedBuffer<float> zeros_; ///< a block's, which stand for gradients that there are none of
+    AlignedBuffer<float> zeros_; ///< a block's, which stand for missing gradients
     struct Addresses {
         const void* gradients;
         float* parameters;
@@ -164,7 +163,7 @@ class CudaPasses final : public Passes {
     PinnedTable<float> factor_there_; ///< one, of the sum
     std::vector<float> factors_;      ///< by tensor
     PinnedTable<float> factors_there_;
-    std::vector<float> steps_; ///< likewise
+    std::vector<float> steps_; ///< by tensor
     PinnedTable<float> steps_there_;
 
     AlignedBuffer<std::size_t> first_piece_there_; ///< by block, and one past the last
@@ -174,17 +173,17 @@ class CudaPasses final : public Passes {
     AlignedBuffer<float> sketches_;
     AlignedBuffer<std::size_t> runs_there_;
     AlignedBuffer<float> sketches_of_runs_;
-    AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
-    AlignedBuffer<float> work_;     ///< likewise
+    AlignedBuffer<float> m_before_; ///< LAMB's, of the message before the last
+    AlignedBuffer<float> work_;     ///< LAMB's
 
     Finding nonfinite_;              ///< of the last look at gradients
-    std::size_t blocks_to_look_ = 0; ///< at, which the exchange has yet to encode
+    std::size_t blocks_to_look_ = 0; ///< at, which the exchange must still encode
     float limit_ = FLT_MAX;          ///< of that look
 
     enum class Source { kNone, kMomenta, kRounds } source_ = Source::kNone;
     FactorOf factor_of_;
     const float* encoded_ = nullptr;      ///< by the coming exchange; NULL: gradients from where they lie
-    mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays
+    mutable AlignedBuffer<float> window_; ///< on the host, to show fused arrays
     Status failure_;
 };
 

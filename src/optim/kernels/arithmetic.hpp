@@ -10,7 +10,7 @@
 #include "core/rounded.hpp"
 #include "optim/kernels/kernels.hpp"
 
-/// What CPU and GPU share of the optimizers: each formula of docs/OPTIMIZERS.md for one element.
+/// The optimizers' code for CPU and GPU: each formula of docs/OPTIMIZERS.md for one element.
 namespace onebit {
 
 // ---- Bounds ----
@@ -35,7 +35,7 @@ ONEBIT_HOST_DEVICE inline float second_moment(float g, float v, const AdamBetas&
                         rounded::multiply(betas.one_minus_beta2, rounded::multiply(g, g)));
 }
 
-/// The gradient that made m of m_before. It may overflow: no rank has had that gradient.
+/// The gradient that turns m_before into m. It may overflow: no rank has had this gradient.
 ONEBIT_HOST_DEVICE inline float gradient_between(float m_before, float m, const AdamBetas& betas) {
     return rounded::divide(rounded::subtract(m, rounded::multiply(betas.beta1, m_before)), betas.one_minus_beta1);
 }
@@ -51,7 +51,7 @@ ONEBIT_HOST_DEVICE inline float denominator(float v, const AdamUpdate& update) {
     return rounded::add(rounded::sqrt(rounded::multiply(v, update.correct_v)), update.eps);
 }
 
-/// u may have overflowed, and so may the decay, to the other side.
+/// Both u and the decay may have overflowed, with opposite signs.
 ONEBIT_HOST_DEVICE inline float with_decay(float u, float parameter, const AdamUpdate& update) {
     return saturated(rounded::add(saturated(u), rounded::multiply(update.weight_decay, parameter)));
 }
@@ -62,29 +62,29 @@ ONEBIT_HOST_DEVICE inline float adam_direction(float m, float v, float parameter
     return with_decay(u, parameter, update);
 }
 
-/// The same with the inverse of a denominator that no longer changes.
+/// The same with the inverse of a frozen denominator.
 ONEBIT_HOST_DEVICE inline float preconditioned_direction(float m, float precondition, float parameter,
                                                          const AdamUpdate& update) {
     return with_decay(rounded::multiply(rounded::multiply(m, update.correct_m), precondition), parameter, update);
 }
 
-/// What a gradient alone would make an update, in units of the frozen denominator; no more than any gradient of the
-/// warm-up could.
+/// A gradient over the frozen denominator, as an update by this gradient alone; at most the bound for gradients of the
+/// warm-up.
 ONEBIT_HOST_DEVICE inline float weighted_gradient(float g, float precondition, const AdamBetas& betas) {
     return rounded::clamp(rounded::multiply(g, precondition), betas.most_weighted);
 }
 
-/// The gradient that it stands for, where v is not frozen yet.
+/// The gradient that a weighted gradient stands for, where v is not frozen yet.
 ONEBIT_HOST_DEVICE inline float unweighted_gradient(float weighted, float v, const AdamUpdate& update) {
     return saturated_product(weighted, denominator(v, update));
 }
 
-/// The sum of a masked element's gradients, which has no preconditioner, and one more; others' sums stay.
+/// Adds a gradient to the sum of a masked element, whose preconditioner is 0. Sums of other elements stay.
 ONEBIT_HOST_DEVICE inline float gathered_if_masked(float g, float precondition, float sum) {
     return precondition == 0 ? rounded::clamp(rounded::add(sum, g), kMostGathered) : sum;
 }
 
-/// The v, not corrected, that a preconditioner was made of, times `ratio`; 0 where that is 0, which is a masked one's.
+/// The uncorrected v that a preconditioner was made of, times `ratio`; 0 for a masked element's preconditioner, 0.
 ONEBIT_HOST_DEVICE inline float thawed_variance(float precondition, float ratio, const AdamUpdate& update) {
     if (!(precondition > 0)) return 0;
     const float root = rounded::subtract(rounded::divide(1, precondition), update.eps);
@@ -93,21 +93,21 @@ ONEBIT_HOST_DEVICE inline float thawed_variance(float precondition, float ratio,
     return rounded::divide(rounded::clamp(corrected, FLT_MAX / 2), update.correct_v);
 }
 
-/// The momentum of an update that v makes; 0 where that is 0. Like v, it stays finite once corrected.
+/// The momentum that makes update u with v; 0 where v is 0. Like v, it stays finite once corrected.
 ONEBIT_HOST_DEVICE inline float thawed_momentum(float u, float v, const AdamUpdate& update) {
     if (!(v > 0)) return 0;
     const float corrected = rounded::multiply(rounded::multiply(u, update.correct_m), denominator(v, update));
     return rounded::divide(rounded::clamp(corrected, FLT_MAX / 2), update.correct_m);
 }
 
-/// With which a momentum becomes the weighted gradient, nothing of it being kept.
+/// Betas with which a momentum becomes the weighted gradient, without the old momentum.
 ONEBIT_HOST_DEVICE inline AdamBetas keeping_nothing(AdamBetas betas) {
     betas.beta1 = 0;
     betas.one_minus_beta1 = 1;
     return betas;
 }
 
-/// The update where what was exchanged is preconditioned already.
+/// The update where exchanged values are preconditioned already.
 ONEBIT_HOST_DEVICE inline float exchanged_direction(float u, float parameter, const AdamUpdate& update) {
     return with_decay(rounded::multiply(u, update.correct_m), parameter, update);
 }
@@ -134,7 +134,7 @@ ONEBIT_HOST_DEVICE inline float drift_of_update(float g, float m, float precondi
     return saturated(rounded::subtract(stepped(parameter, update.lr, u), anchor));
 }
 
-/// And the anchor that the ranks meet at.
+/// The anchor at which the ranks meet.
 ONEBIT_HOST_DEVICE inline float rejoined(float anchor, float average, float precondition, float decay) {
     const float moved = saturated(rounded::add(anchor, rounded::multiply(average, precondition)));
     return saturated(rounded::subtract(moved, rounded::multiply(decay, anchor)));
@@ -147,7 +147,7 @@ ONEBIT_HOST_DEVICE inline std::size_t sketch_bucket(std::uint64_t seed, std::siz
     return (seed * 32 + i) % kSketchBuckets;
 }
 
-/// What it adds there.
+/// What element i adds to its bucket.
 ONEBIT_HOST_DEVICE inline float sketch_addend(std::uint64_t seed, std::size_t i, float value) {
     return (sketch_signs(seed, i / 32) >> (i % 32) & 1) != 0 ? value : -value;
 }

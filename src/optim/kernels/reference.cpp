@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The optimizers' arithmetic, element by element, as docs/OPTIMIZERS.md words it. What every other version is compared
-// with, bit for bit; also what runs where no vector instructions are known.
+// The optimizers' arithmetic, element by element, as in docs/OPTIMIZERS.md. Every other version is compared with it,
+// bit for bit. It also runs where no vector instructions are known.
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The optimizers' kernels in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit: the
-// same operations in the same order, no fused multiply-add; what is left over at the end of an array goes through the
-// reference itself.
+// same operations in the same order, no fused multiply-add. The rest at the end of an array goes through the reference
+// itself.
 
 #include <algorithm>
 #include <cfloat>
@@ -37,7 +37,7 @@ using Bits = hn::Vec<BitsTag>;
 constexpr std::size_t kVectorLanes = hn::MaxLanes(Tag());
 constexpr std::size_t kRegisters = kSumLanes / kVectorLanes;
 
-/// Calls body(i) for every whole vector; returns how many elements that was.
+/// Calls body(i) for every whole vector; returns the number of their elements.
 template <typename Body>
 HWY_INLINE std::size_t for_each_vector(std::size_t count, const Body& body) {
     std::size_t i = 0;
@@ -58,7 +58,7 @@ HWY_INLINE Vector set(float x) {
     return hn::Set(Tag(), x);
 }
 
-/// The smaller and the larger; of a NaN in the second place, that NaN, whatever the instruction set does.
+/// The smaller and the larger; if the second is a NaN, that NaN, whatever the instruction set does.
 HWY_INLINE Vector lesser(Vector bound, Vector x) {
 #if HWY_ARCH_X86
     return hn::Min(bound, x);
@@ -85,7 +85,7 @@ HWY_INLINE Vector stepped(Vector x, Vector step, Vector u) {
     return saturated(hn::Sub(x, hn::Mul(step, u)));
 }
 
-/// AdamBetas in registers, and what is done with them.
+/// AdamBetas in registers, and their operations.
 struct Betas {
     explicit HWY_INLINE Betas(const AdamBetas& betas)
         : beta1(set(betas.beta1)),
@@ -361,7 +361,7 @@ void sketch(const float* values, std::size_t count, std::uint64_t seed, float* b
     std::uint32_t plus = 0;
     for_each_group(values, count, [&](std::size_t g, std::size_t k, Vector x) HWY_ATTR {
         if (k == 0) plus = sketch_signs(seed, g);
-        // The lane's bit moves to the top; where it is 0 the sign is turned.
+        // The lane's bit moves to the top; where it is 0 the sign changes.
         const Bits moved = hn::Shl(hn::Set(b, plus), hn::Load(b, kLaneShift + k * kVectorLanes));
         const Vector signed_x = hn::BitCast(d, hn::Xor(hn::BitCast(b, x), hn::AndNot(moved, sign_bit)));
         float* const bucket = buckets + (seed + g) * kSumLanes % kSketchBuckets + k * kVectorLanes;

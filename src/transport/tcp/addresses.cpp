@@ -21,7 +21,7 @@ struct Found {
     Address address;
 };
 
-/// False for what is no address that peers could reach.
+/// False for an address that peers can't reach.
 bool from_system(const sockaddr* system, Address* address) {
     if (system == nullptr) return false;
     address->family = system->sa_family;
@@ -60,7 +60,7 @@ std::vector<Found> list_addresses() {
     return found;
 }
 
-/// Hosts have them likewise, and nobody else reaches them.
+/// Many hosts have the same ones, and other hosts can't reach them.
 bool is_of_containers(const std::string& interface) {
     constexpr std::array kPrefixes = {"docker", "br-", "virbr", "veth", "cni", "flannel", "lxc", "podman"};
     return std::any_of(kPrefixes.begin(), kPrefixes.end(),

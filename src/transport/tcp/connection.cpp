@@ -10,10 +10,10 @@
 namespace onebit {
 namespace {
 
-/// Read at once, where that saves system calls; but what is at least as long as kDirect goes straight to its place.
+/// Bytes read at once, where that saves system calls. A read of at least kDirect bytes goes straight to its place.
 constexpr std::size_t kReadAhead = std::size_t{1} << 16;
 constexpr std::size_t kDirect = 4096;
-/// A peer that sends more which nobody waits for is not read any further until somebody does.
+/// Bytes of messages that no receive waits for. A peer that sends more is not read further until a receive waits.
 constexpr std::size_t kMostUnexpected = std::size_t{64} << 20;
 /// Receives that a peer may announce before their sends are there: more than all handles of a rank can have under way.
 constexpr std::size_t kMostReady = std::size_t{1} << 20;
@@ -126,7 +126,7 @@ void Connection::lose(const Status& why) {
     lost_ = departed_ ? Status::error(ONEBIT_ERROR_TRANSPORT, "it has destroyed its communicator") : why;
 }
 
-/// What is to be sent goes first: a peer waits for it.
+/// Sends first, because a peer waits for the bytes.
 bool Connection::pump() {
     bool moved = pump_out();
     if (pump_in()) {
@@ -156,7 +156,7 @@ std::optional<Notice> Connection::take_notice() {
     return notice_;
 }
 
-/// Up to so many bytes: of what was read ahead, if there are any, else of the stream. False where there are none.
+/// Up to `bytes` bytes: from those read ahead, if there are any, else from the stream. False where there are none.
 bool Connection::read(std::byte* into, std::size_t bytes, std::size_t* got) {
     const std::size_t length = std::min(bytes, ahead_end_ - ahead_begin_);
     if (length > 0) {
@@ -190,7 +190,7 @@ bool Connection::read_header() {
     return true;
 }
 
-/// What a message that nobody waits for counts for: an empty one takes memory, too.
+/// The bytes that a message without a receive counts for: an empty one takes memory, too.
 std::size_t Connection::room_for(std::size_t bytes) {
     return bytes + sizeof(Unexpected);
 }

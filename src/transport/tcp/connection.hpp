@@ -16,7 +16,7 @@
 
 namespace onebit {
 
-/// One message of an exchange, which it belongs to. While it is pending the connection has it.
+/// One message, which belongs to its exchange. While the message is pending, it is in the connection.
 struct Transfer {
     int tag = 0;
     std::byte* data = nullptr;
@@ -26,7 +26,7 @@ struct Transfer {
     Transfer* next = nullptr;
 };
 
-/// Transfers in order. They must outlive their place in it.
+/// Transfers in order. A transfer must not be destroyed while it is in the queue.
 class TransferQueue {
   public:
     bool empty() const { return first_ == nullptr; }
@@ -45,9 +45,9 @@ class TransferQueue {
 };
 
 /// The messages between this rank and one peer, in frames on a stream. A receive takes the first message of its tag and
-/// length. A message of at most kEager bytes is sent at once; if nobody waits for it yet the receiver keeps it. A
-/// longer one is sent when the peer has said that it is ready, so that it always has a place to go to. Nothing here
-/// blocks. Used under the link's lock.
+/// length. A message of at most kEager bytes is sent at once; the receiver keeps it if no receive waits for it yet. A
+/// longer message is sent when the peer has said that it is ready, so the message always has a place to go to. Nothing
+/// here blocks. Used under the link's lock.
 class Connection {
   public:
     static constexpr std::size_t kEager = std::size_t{1} << 16;
@@ -65,7 +65,7 @@ class Connection {
     void tell(const Notice& notice) noexcept;
     void say_goodbye() { goodbye_ = true; }
 
-    /// Moves on what can move. Whether anything has.
+    /// Moves on what can move. Returns whether anything has moved.
     bool pump();
     /// Whether bytes wait for room in the stream.
     bool has_output() const;
@@ -75,7 +75,7 @@ class Connection {
     /// Why the peer can't be talked to any more; else a success.
     const Status& lost() const { return lost_; }
     void lose(const Status& why);
-    /// Lets go of the stream; behind lose().
+    /// Lets go of the stream; only after lose().
     void close() { stream_.reset(); }
 
   private:
@@ -83,15 +83,15 @@ class Connection {
     struct Header {
         Kind kind = Kind::kMessage;
         std::int32_t tag = 0;
-        std::uint64_t bytes = 0; ///< of the message; it follows, but not behind kReady
+        std::uint64_t bytes = 0; ///< of the message, which follows, except after kReady
     };
-    /// A message that nobody has waited for so far.
+    /// A message that no receive has waited for so far.
     struct Unexpected {
         int tag;
         std::size_t bytes;
         std::unique_ptr<std::byte[]> data;
         bool whole = false;
-        Transfer* taker = nullptr; ///< who has begun to wait meanwhile
+        Transfer* taker = nullptr; ///< the receive that has begun to wait meanwhile
     };
     /// What is being read behind a header.
     struct Incoming {
@@ -127,7 +127,7 @@ class Connection {
     std::unique_ptr<Stream> stream_;
     Status lost_;
 
-    std::vector<std::byte> ahead_; ///< what was read at once
+    std::vector<std::byte> ahead_; ///< bytes that were read ahead
     std::size_t ahead_begin_ = 0;
     std::size_t ahead_end_ = 0;
     bool drained_ = false;         ///< the stream had less than was asked for
@@ -136,7 +136,7 @@ class Connection {
     std::array<std::byte, sizeof(Header)> header_bytes_{};
     std::optional<Incoming> incoming_;
     TransferQueue receives_;
-    int unannounced_ = 0; ///< of receives_, the peer is to be told of
+    int unannounced_ = 0; ///< the receives_ that the peer is still to be told of
     std::list<Unexpected> unexpected_;
     std::size_t unexpected_bytes_ = 0;
     Notice notice_;
@@ -144,7 +144,7 @@ class Connection {
     bool departed_ = false; ///< the peer has said goodbye
 
     TransferQueue waiting_;                            ///< sends that the peer isn't ready for
-    std::vector<std::pair<int, std::uint64_t>> ready_; ///< for sends to come: tag and bytes
+    std::vector<std::pair<int, std::uint64_t>> ready_; ///< what the peer is ready for, of sends to come: tag and bytes
     TransferQueue sends_;
     std::optional<Outgoing> outgoing_;
     std::vector<std::byte> rest_; ///< of a message that was cancelled half way

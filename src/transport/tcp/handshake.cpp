@@ -15,12 +15,12 @@ namespace onebit {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'o', 'n', 'e', 'b', 'i', 't', '0', '1'};
-constexpr std::size_t kMostStrangers = 64; ///< and the ranks that may be among them
+constexpr std::size_t kMostStrangers = 64; ///< besides the ranks that may be among them
 constexpr int kMilliseconds = 50;          ///< between two looks at the clock
-/// That the others have to connect when a peer has gone that was connected.
+/// The time that the others have to connect after a connected peer has gone.
 constexpr std::chrono::seconds kForTheRest{1};
 
-/// Takes as long wherever they differ.
+/// Takes the same time wherever they differ.
 bool same(const Secret& a, const Secret& b) {
     std::byte differs{};
     for (std::size_t i = 0; i < a.size(); ++i) differs |= a[i] ^ b[i];
@@ -51,7 +51,7 @@ Status Listener::open(Address* address, Listener* listener) {
     auto* const name = reinterpret_cast<sockaddr*>(&storage);
     if (bind(opened.get(), name, length) != 0 || listen(opened.get(), SOMAXCONN) != 0) {
         const int reason = errno;
-        const bool taken = reason == EADDRINUSE; // every port, for none was asked for
+        const bool taken = reason == EADDRINUSE; // every port is, because none was asked for
         return Status::error(ONEBIT_ERROR_TRANSPORT, "can't listen at %s: %s%s", to_string(*address).c_str(),
                              std::strerror(reason), taken ? "; widen net.ipv4.ip_local_port_range" : "");
     }
@@ -113,7 +113,7 @@ std::string Handshake::name(std::size_t rank) const {
     return "rank " + std::to_string(rank) + " at " + to_string(places_[rank].address);
 }
 
-/// Those that are not connected.
+/// The ranks that are not connected.
 std::string Handshake::missing() const {
     constexpr int kNamed = 8;
     std::string text;
@@ -156,7 +156,7 @@ Status Handshake::greet(std::size_t rank) {
     const int descriptor = peers_[rank].greeting.socket.get();
     const int at_once = 1;
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
-    // Fits into what an empty socket has room for.
+    // It fits into the buffer of an empty socket.
     if (send(descriptor, &hello, sizeof(hello), MSG_NOSIGNAL) == ssize_t{sizeof(hello)}) return {};
     return unreachable(rank, errno);
 }
@@ -190,7 +190,7 @@ Status Handshake::go_on(std::size_t rank) {
         return greet(rank);
     }
     if (peer.stage == Stage::kDone) {
-        // It may have said why. That is read once the others are connected.
+        // The peer may have said why. That is read once the others are connected.
         peer.stage = Stage::kGone;
         if (gone_ == peers_.size()) {
             gone_ = rank;
@@ -229,7 +229,7 @@ void Handshake::accept_stranger() {
     strangers_.push_back({std::move(accepted), {}, 0});
 }
 
-/// Who shows the secret is the peer that it says; anybody else is turned away.
+/// A stranger that shows the secret is the peer that it says. Any other is turned away.
 Status Handshake::admit(Greeting stranger) {
     const Greeting::Hello& hello = stranger.hello;
     const std::size_t rank = hello.rank;

@@ -17,15 +17,15 @@
 
 namespace onebit {
 
-/// Random bytes that a rank tells its peers through the bootstrap. Who connects shows the other's, who is connected to
-/// answers with the first one's, so that neither takes a stranger for a peer. What travels is not encrypted.
+/// Random bytes that a rank tells its peers through the bootstrap. The rank that connects shows the other's secret, and
+/// the other answers with the connecting rank's. So neither takes a stranger for a peer. The traffic is not encrypted.
 using Secret = std::array<std::byte, 32>;
 Status draw_secret(Secret* secret);
 
 /// A socket that peers connect to.
 class Listener {
   public:
-    /// At `address`, and nowhere else; the system chooses a port, which is put there.
+    /// Only at `address`. The system chooses the port, which is written to `*address`.
     static Status open(Address* address, Listener* listener);
     int descriptor() const { return socket_.get(); }
 
@@ -33,7 +33,7 @@ class Listener {
     Socket socket_;
 };
 
-/// What is to be known of a rank before it can be connected to.
+/// What a peer must know of a rank to connect to it.
 struct Place {
     Address address;
     Secret secret{};
@@ -45,13 +45,13 @@ struct Connected {
     bool sees_memory = false; ///< it has found this rank's shared memory
 };
 
-/// What comes in on a socket until it is a whole Hello, which is what both sides say first.
+/// What comes in on a socket until it is a whole Hello. Both sides send a Hello first.
 struct Greeting {
     struct Hello {
         std::array<char, 8> magic{};
         std::uint32_t rank = 0;
         std::uint32_t sees_memory = 0;
-        Secret secret{}; ///< the other one's
+        Secret secret{}; ///< the receiver's
     };
     enum class Outcome { kMore, kWhole, kClosed };
     Outcome read();
@@ -64,15 +64,15 @@ struct Greeting {
 /// Connects to the ranks below this one and waits for those above. Strangers are turned away.
 class Handshake {
   public:
-    /// Takes all memory that there is need of.
+    /// Takes all memory that is needed.
     ///   places       by rank
-    ///   sees_memory  by rank: whether this rank has found that one's shared memory; the other is told
+    ///   sees_memory  by rank: whether this rank has found that rank's shared memory; that rank is told
     Handshake(int rank, const Listener& listener, std::vector<Place> places, std::vector<bool> sees_memory);
 
     /// Blocks, no longer than `timeout` seconds (0: for ever). Success needs no memory. TIMEOUT and TRANSPORT name the
     /// ranks and their addresses.
     Status run(double timeout);
-    /// A peer, afterwards. Needs no memory.
+    /// A peer, after run(). Needs no memory.
     Connected take(std::size_t rank);
 
   private:
@@ -104,7 +104,7 @@ class Handshake {
     std::vector<Peer> peers_;
     std::vector<Greeting> strangers_; ///< accepted, and not known yet
     std::vector<pollfd> polled_;      ///< the listener, peers, strangers
-    std::size_t gone_;                ///< the first peer that has gone; their number: none
+    std::size_t gone_;                ///< the first peer that has gone; peers_.size(): none
     Clock::time_point gone_at_;       ///< when it was seen
 };
 

@@ -27,7 +27,7 @@ struct RecordHead {
     std::uint32_t status = ONEBIT_SUCCESS; ///< what is wrong on that rank
 };
 
-/// Of a gathering that tells who has the memory for what follows.
+/// The record of a gathering that tells which ranks have the memory for the next step.
 struct Ticket {
     RecordHead head;
 
@@ -37,7 +37,7 @@ struct Ticket {
     }
 };
 
-/// One that says what is wrong.
+/// A record that says what is wrong.
 struct Explained {
     RecordHead head;
     std::array<char, 256> text{};
@@ -57,13 +57,13 @@ struct Introduction : Explained {
     std::array<Address, kMostAddresses> addresses{};
 };
 
-/// How it is reached.
+/// How a rank is reached.
 struct Invitation : Explained {
     Place place;
     MappedMemory::Address inbox; ///< of no bytes where there is none
 };
 
-/// Rings between so many ranks of a node at most: each has one for every other.
+/// The most ranks of a node that use rings: each rank has a ring for every other.
 constexpr std::size_t kMostInNode = 32;
 
 class Meeting {
@@ -114,7 +114,7 @@ class Meeting {
         }));
     }
 
-    /// Success needs no memory: a rank that has none here could tell nobody.
+    /// Success needs no memory: a rank without memory could tell nobody here.
     Status connect(std::vector<TcpLink::Peer>* peers) {
         ONEBIT_RETURN_IF_ERROR(handshake_->run(bootstrap_.timeout));
         if (inbox_ != nullptr) inbox_->close();
@@ -136,14 +136,14 @@ class Meeting {
     }
 
   private:
-    /// The connections to a peer that may come about: one of them will.
+    /// The two possible connections to a peer. One of them is used.
     struct Way {
         std::unique_ptr<Connection> by_socket;
         SocketStream* stream = nullptr; ///< its own
         std::unique_ptr<Connection> by_memory;
     };
 
-    /// Every rank's record. All ranks come to one end, that of the first rank that something is wrong on.
+    /// Gathers every rank's record. All ranks get one result: that of the first rank where something is wrong.
     template <typename Record>
     Status gather(const Status& own, Record* mine, std::span<Record> all) const {
         const RecordHead head = {RecordHead().magic, static_cast<std::uint32_t>(rank_),
@@ -202,7 +202,7 @@ class Meeting {
         return {};
     }
 
-    /// Where all ranks are on one node nobody else need reach it.
+    /// Where all ranks are on one node, loopback is enough.
     Address choose() const {
         if (others_.empty() && bootstrap_.interface.empty()) {
             const Address loopback = find_loopback();
@@ -211,7 +211,7 @@ class Meeting {
         return choose_address(own_, others_);
     }
 
-    /// Those of this rank's node that it can see, by rank.
+    /// The inboxes of this rank's node that it can see, by rank.
     std::vector<std::unique_ptr<const Inbox>> find_inboxes() const {
         std::vector<std::unique_ptr<const Inbox>> inboxes(ranks_);
         for (const std::size_t r : in_node_) {
@@ -253,7 +253,7 @@ class Meeting {
     std::size_t rank_;
     std::size_t ranks_;
     std::array<Ticket, 1024> few_tickets_; ///< so that a rank which has no memory can say so
-    std::vector<Ticket> many_tickets_;     ///< instead, of more ranks
+    std::vector<Ticket> many_tickets_;     ///< used instead with more ranks
     std::vector<Introduction> introductions_;
     std::vector<Address> own_;
     std::vector<std::vector<Address>> others_; ///< of ranks on other nodes

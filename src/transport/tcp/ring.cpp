@@ -11,7 +11,7 @@ namespace {
 /// Bytes that are handed over together, so that the reader copies while the writer does.
 constexpr std::size_t kAtOnce = std::size_t{1} << 14;
 
-/// At most so many bytes lie behind each other at `position`.
+/// The number of bytes from `position` to the end of `data`.
 std::size_t until_wrap(std::uint64_t position) {
     return Ring::kCapacity - position % Ring::kCapacity;
 }

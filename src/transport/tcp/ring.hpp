@@ -12,7 +12,7 @@
 
 namespace onebit {
 
-/// Bytes from one process to another through memory that both see. One writes, one reads. All zero is an empty one.
+/// Bytes from one process to another through memory that both see. One writes, one reads. All zero: an empty ring.
 struct Ring {
     static constexpr std::size_t kCapacity = std::size_t{1} << 17;
 
@@ -21,8 +21,8 @@ struct Ring {
     alignas(64) std::byte data[kCapacity];
 };
 
-/// The rings that the other ranks of a node write to this one, by their numbers among the node's ranks; or a peer's, as
-/// this rank sees them.
+/// The rings that the other ranks of a node write to for this rank, by their numbers among the node's ranks. Or a
+/// peer's inbox, as this rank sees it.
 class Inbox {
   public:
     explicit Inbox(std::unique_ptr<MappedMemory> memory) : memory_(std::move(memory)) {}
@@ -37,7 +37,7 @@ class Inbox {
     std::unique_ptr<MappedMemory> memory_;
 };
 
-/// A pair of rings. That the peer is gone can't be seen from them.
+/// A pair of rings. They don't show that the peer is gone.
 class RingStream final : public Stream {
   public:
     /// `in` lies in `own`, `out` in `peers`.

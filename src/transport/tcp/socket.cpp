@@ -22,11 +22,11 @@ Status lost(const char* what) {
 
 } // namespace
 
-/// A list that its members themselves make up.
+/// A list whose links lie in its members.
 class Socket::OpenSockets {
   public:
     static OpenSockets& instance() noexcept {
-        static OpenSockets sockets; // for good: a process may fork while it ends
+        static OpenSockets sockets; // never destroyed: a process may fork while it ends
         static_assert(std::is_trivially_destructible_v<OpenSockets>);
         return sockets;
     }
@@ -44,7 +44,7 @@ class Socket::OpenSockets {
     }
 
   private:
-    /// Nobody is in the list while a process forks: the child would find it locked for ever.
+    /// No thread uses the list while a process forks: else the child would find it locked for ever.
     OpenSockets() noexcept {
         pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                        [] {

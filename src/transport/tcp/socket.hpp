@@ -8,8 +8,8 @@
 
 namespace onebit {
 
-/// A socket's descriptor, which it closes. It is closed in a child of this process, too, so that a child which lives on
-/// doesn't hide from the peers that its parent has ended. Needs no memory.
+/// A socket's descriptor, which the object closes. The descriptor is closed in a child of this process, too: else a
+/// child that lives on would hide from the peers that its parent has ended. Needs no memory.
 class Socket {
   public:
     Socket() = default;

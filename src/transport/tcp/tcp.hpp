@@ -24,7 +24,7 @@ struct Bootstrap {
 
 /// A transport over TCP, and through shared memory inside a node, on host memory. `own`: what is already wrong on this
 /// rank. Collective; blocks. INVALID_ARGUMENT, TRANSPORT and TIMEOUT, naming ranks and addresses. OUT_OF_MEMORY on
-/// every rank where one has none (but see meeting.hpp).
+/// every rank if one rank has no memory (but see meeting.hpp).
 Status make_tcp_transport(const Bootstrap& bootstrap, const Status& own, std::unique_ptr<Transport>* transport);
 
 } // namespace onebit

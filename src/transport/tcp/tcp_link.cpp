@@ -51,7 +51,7 @@ TcpLink::~TcpLink() {
     close();
 }
 
-/// Peers that are in calls of their own learn whose end it was from the goodbye.
+/// Peers that are in calls of their own learn from the goodbye which rank has gone.
 void TcpLink::close() {
     abort_switch()->set_messenger(nullptr, false);
     const std::lock_guard lock(mutex_);
@@ -92,7 +92,7 @@ std::size_t TcpLink::skip_done(std::span<const Post> messages, std::size_t first
 
 Status TcpLink::advance(std::span<const Post> messages, std::size_t* first) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return {}; // another thread is at it
+    if (!lock.owns_lock()) return {}; // another thread moves messages
     *first = skip_done(messages, *first);
     if (*first == messages.size()) return {};
     pump();
@@ -144,8 +144,8 @@ bool TcpLink::has_gone(int rank) const {
 
 // ------------------------------------------------------------------------------------------------ progress ----
 
-/// Shared memory is looked at several times, for a look costs little and whoever waits gives its core away after so
-/// many calls; sockets seldom where they are but watched.
+/// Looks at shared memory several times, because a look costs little and a waiting thread gives its core away after a
+/// number of calls. Looks seldom at sockets that are only watched.
 void TcpLink::pump() {
     constexpr unsigned kLooks = 4;
     constexpr unsigned kLooksBetweenSockets = 64;
@@ -192,7 +192,7 @@ bool TcpLink::pump_peer(std::size_t rank) {
     return moved;
 }
 
-/// The peer has ended. What it has written before stays to be read.
+/// The peer has ended. What it has written before is still read.
 void TcpLink::heed_watched(std::size_t rank) {
     (void)pump_peer(rank);
     peers_[rank].connection->lose(Status::error(ONEBIT_ERROR_TRANSPORT, "%s", kPeerHasGone));

@@ -14,8 +14,8 @@
 
 namespace onebit {
 
-/// A connection to each peer: over TCP or, inside a node, through memory that both see. There a socket that nothing
-/// travels through tells that the peer is gone. Messages move while some call is being made, in whichever thread.
+/// A connection to each peer: over TCP or, inside a node, through memory that both see. Inside a node, a socket without
+/// traffic tells that the peer is gone. Messages move only during a call, in whichever thread.
 class TcpLink final : public Link {
   public:
     struct Peer {
@@ -40,12 +40,12 @@ class TcpLink final : public Link {
 
     const char* name() const override { return "tcp"; }
 
-    /// Begins all of them, in order.
+    /// Begins all messages, in order.
     void post(std::span<Post> messages);
-    /// Moves all messages on. `*first`: the first of these that is pending; their number where none is. TRANSPORT where
-    /// its peer is gone.
+    /// Moves all messages on. `*first`: index of the first of these that is pending; their number where none is.
+    /// TRANSPORT where that one's peer is gone.
     Status advance(std::span<const Post> messages, std::size_t* first);
-    /// Nothing touches their memory any more.
+    /// Afterwards nothing touches the messages' memory.
     void cancel(std::span<Post> messages);
 
     void tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
@@ -69,10 +69,10 @@ class TcpLink final : public Link {
     void heed_watched(std::size_t rank);
     void want_output(std::size_t rank);
 
-    mutable std::mutex mutex_; ///< of what follows
+    mutable std::mutex mutex_; ///< guards what follows
     std::vector<Peer> peers_;
     std::vector<std::size_t> in_node_;  ///< peers through shared memory
-    bool has_remote_ = false;           ///< there are others
+    bool has_remote_ = false;           ///< there are peers on other nodes
     std::vector<std::uint32_t> events_; ///< by rank: what epoll looks for
     int epoll_ = -1;
     unsigned looks_ = 0;

@@ -17,8 +17,8 @@
 #include "numeric/mean.hpp"
 
 /// What the kernels do, thread by thread (numeric/cuda/thread_block.hpp). A warp's 16 runs of 32 elements are two
-/// groups that share a scale; lane j has element j of each run. So a group's largest magnitude and its
-/// Statistics are a warp's to find, and nothing goes through shared memory.
+/// groups, each with its own scale; lane j has element j of each run. So one warp finds a group's largest magnitude and
+/// its Statistics, and nothing goes through shared memory.
 namespace onebit::cuda {
 
 /// Runs of a group, and groups of a warp.
@@ -41,7 +41,7 @@ ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const FirstNonfiniteGroupArgumen
     return ceil_divide(arguments.slice.blocks() * kBlockScales, kThreads); // a thread for each scale
 }
 
-/// A thread has the codes of one rank and the sums of those before it at hand.
+/// A thread keeps the codes of one rank and the sums of the ranks before it in registers.
 template <>
 inline constexpr unsigned kResidentBlocks<GroupedAverageEncodeArguments> = 3;
 
@@ -75,7 +75,7 @@ ONEBIT_DEVICE Word* codes_of(Word* message, const Block& block) {
     return scales_of<Code>(message, block) + scale_words(block.count());
 }
 
-/// The warp's sum of each lane's value, as a tree, the same for all its lanes.
+/// Combines the values of the warp's lanes with `add`, as a tree. All lanes get the result.
 template <typename Real, typename Thread, typename Add>
 ONEBIT_DEVICE Real over_lanes(const Thread& thread, Real value, const Add& add) {
 #pragma unroll
@@ -133,7 +133,7 @@ ONEBIT_DEVICE float scale_of(const Thread& thread, const float* c, float largest
     }
 }
 
-/// Word `lane` of a run whose element j has this code in lane j (code_place); of no value in lanes from kBits on.
+/// Word `lane` of a run whose element j has this code in lane j (code_place); meaningless in lanes from kBits on.
 template <unsigned kBits, typename Thread>
 ONEBIT_DEVICE std::uint32_t word_of_run(const Thread& thread, std::uint32_t code) {
     if constexpr (kBits == 1) return thread.ballot(code != 0);
@@ -156,7 +156,7 @@ ONEBIT_DEVICE std::uint32_t code_in_run(const Thread& thread, const std::uint32_
     return words[place.word] >> place.shift & ((1U << Code::kBits) - 1);
 }
 
-/// The thread's runs from number `first` on, of one group: codes, their scale, and what is left as error.
+/// Encodes the thread's runs from number `first` on, of one group: codes, scale, and the error that is left.
 template <typename Code, typename Thread>
 ONEBIT_DEVICE void encode_group(const Thread& thread, const GroupedEncoding& to, const Block& block, const Share& share,
                                 const std::uint32_t* valid, unsigned first, const float* c) {
@@ -170,7 +170,7 @@ ONEBIT_DEVICE void encode_group(const Thread& thread, const GroupedEncoding& to,
     const bool finite = is_within(largest, FLT_MAX);
     const float scale = finite ? scale_of<Code>(thread, c, magnitude) : magnitude;
     const unsigned run = thread.warp() * kGroups + first;
-    if (run * kLanes >= share.count) return; // all of the warp
+    if (run * kLanes >= share.count) return; // the whole warp does
     if (thread.lane() == 0) scales_of<Code>(to.message, block)[run / kGroupRuns] = std::bit_cast<std::uint32_t>(scale);
 
     const float factor = Code::factor_of(scale);
@@ -191,7 +191,7 @@ ONEBIT_DEVICE void encode_group(const Thread& thread, const GroupedEncoding& to,
     }
 }
 
-/// The frame of both encoders: the thread's values, corrected and encoded.
+/// Shared by both encoders: corrects and encodes the thread's values.
 template <typename Code, typename Thread>
 ONEBIT_DEVICE void encode_block(const Thread& thread, const GroupedEncoding& to, const Block& block, const Share& share,
                                 const float (&values)[kGroups]) {
@@ -220,7 +220,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const GroupedEncodeArguments& argum
               [&](auto tag) { encode_block<typename decltype(tag)::Type>(thread, to, block, share, values); });
 }
 
-/// body(g, value) for each of the thread's elements, with what the message stands for.
+/// Calls body(g, value) for each of the thread's elements, with the value in the message.
 template <typename Code, typename Thread, typename Body>
 ONEBIT_DEVICE void for_each_value(const Thread& thread, const std::uint32_t* message, const Block& block,
                                   const Share& share, const Body& body) {

@@ -16,7 +16,7 @@ namespace onebit {
 
 StoredError CudaStoredError::on_host(std::span<const std::uint32_t> mask) const {
     StoredError host(chunks(), ONEBIT_FLOAT32, numeric_kernels(""));
-    host.set_mask(mask); // of an error that is zero: nothing happens to it
+    host.set_mask(mask); // the error is still zero: it does not change
     error.copy_to(host.floats(0));
     return host;
 }

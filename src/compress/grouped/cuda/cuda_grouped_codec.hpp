@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// StoredError on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a StoredError, in a
-/// copy on the host.
+/// StoredError on a GPU. A StoredError does the rare operations (read, replace or mask the error), in a copy on the
+/// host.
 class CudaStoredError final : public Feedback, public ErrorPlaces {
   public:
     CudaStoredError(std::span<const Chunk> chunks, Memory& device)
@@ -32,7 +32,7 @@ class CudaStoredError final : public Feedback, public ErrorPlaces {
     AlignedBuffer<float> error;
 
   private:
-    /// With a mask that must outlive it.
+    /// With a mask that must outlive the copy.
     StoredError on_host(std::span<const std::uint32_t> mask) const;
 
     Memory& device_;

@@ -13,15 +13,15 @@
 #include "numeric/cuda/kernels.hpp"
 #include "numeric/cuda/rows.hpp"
 
-/// The grouped codes on a GPU: GroupedCodec's verbs, each for all blocks at once of a slice or of some, with
-/// the same messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
+/// The grouped codes on a GPU: GroupedCodec's verbs, each for all blocks of one or several slices at once, with the
+/// same messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` begin with the *chunk's* first element or word, whatever the
 /// slice. Floats may have any alignment that a float may have. What numeric/cuda/kernels.hpp says of streams and
-/// statuses is true of these functions as well.
+/// statuses is true of these functions, too.
 namespace onebit::cuda {
 
-/// What the encoders have in common: blocks, and what becomes of them.
+/// Arguments that all encoders have: blocks, and where their results go.
 struct GroupedEncoding {
     Slice slice;
     onebit_codec_t codec;
@@ -38,12 +38,12 @@ struct GroupedEncodeArguments {
 };
 Status encode(const Rows<GroupedEncodeArguments>& slices, Stream stream);
 
-/// Server: adds up what one message per rank stands for, in rank order, adds the error and encodes that.
+/// Server: adds up what one message per rank stands for, in rank order, adds the error and encodes the sum.
 struct GroupedAverageEncodeArguments {
     GroupedEncoding to;
     const std::uint32_t* const* messages; ///< one pointer per rank; the array lies in device memory too
     std::size_t ranks;
-    float share; ///< 1 / ranks, rounded; of a sum 1
+    float share; ///< 1 / ranks, rounded; for a sum: 1
 };
 Status average_encode(const GroupedAverageEncodeArguments& arguments, Stream stream);
 
@@ -57,8 +57,8 @@ struct GroupedDecodeArguments {
 };
 Status decode(const Rows<GroupedDecodeArguments>& slices, Stream stream);
 
-/// Finds the first block with a scale that is a NaN or infinity: its first element, counted from the whole buffer's.
-/// Goes on from what searches before it have left, the first of which is told to `begin`.
+/// Finds the first block with a scale that is a NaN or infinity. The result is the block's first element, counted from
+/// the whole buffer's. A search continues from the results of searches before it; the first search needs `begin`.
 struct FirstNonfiniteGroupArguments {
     Slice slice;
     onebit_codec_t codec;

@@ -18,7 +18,7 @@
 /// as every CPU does.
 namespace onebit::cuda {
 
-/// Ranks whose words, and blocks whose sums, are asked for together.
+/// Ranks whose words, and blocks whose sums, are loaded together.
 inline constexpr unsigned kRankBatch = 8;
 inline constexpr unsigned kSumBatch = 8;
 
@@ -38,7 +38,7 @@ ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const DecodeArguments& arguments
 ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const FirstNonfiniteScaleArguments& arguments) {
     return ceil_divide(arguments.slice.blocks(), kThreads); // a thread for each scale
 }
-/// So many encoders of a multiprocessor have 64 KiB of floats on their way there, and more.
+/// So many encoders on a multiprocessor have at least 64 KiB of floats on their way from memory.
 inline constexpr unsigned kResidentEncoders = 4;
 template <>
 inline constexpr unsigned kResidentBlocks<Rows<EncodeArguments>> = kResidentEncoders;
@@ -67,7 +67,7 @@ ONEBIT_DEVICE std::uint32_t load_word(const Thread& thread, const Share& share, 
     return index != kNoWord ? words[index] : 0;
 }
 
-/// The bit of the thread's element in a group, where each lane has loaded its word. All lanes must ask together.
+/// The bit of the thread's element in a group, where each lane has loaded its word. All lanes must call it together.
 template <typename Thread>
 ONEBIT_DEVICE bool bit_at(const Thread& thread, std::uint32_t word, unsigned group) {
     return (thread.shuffle(word, group) >> thread.lane() & 1) != 0;
@@ -79,8 +79,8 @@ ONEBIT_DEVICE float signed_at(const Thread& thread, std::uint32_t word, unsigned
     return signed_by(thread.shuffle(word, group) << (kLanes - 1 - thread.lane()), magnitude);
 }
 
-/// Adds up what the thread block has left in `values`, zeros behind the block's end, by the 32 threads of one warp. The
-/// result is lane 0's.
+/// Adds up what the thread block has left in `values` (zeros behind the block's end) with the 32 threads of one warp.
+/// Lane 0 has the result.
 template <typename Real, typename Thread>
 ONEBIT_DEVICE Real total_of(const Thread& thread, const float* values, onebit_scale_t scale) {
     Real sum = 0;
@@ -93,7 +93,7 @@ ONEBIT_DEVICE Real total_of(const Thread& thread, const float* values, onebit_sc
     return sum;
 }
 
-/// Turns the sum of what the thread block has left in `values` into the block's scale; or leaves it to seal.
+/// Turns the sum of what the thread block has left in `values` into the block's scale; or leaves the sum to seal.
 template <typename Thread>
 ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const Block& block, const float* values) {
     const float float_sum = thread.shuffle(total_of<float>(thread, values, to.scale), 0);
@@ -109,8 +109,8 @@ ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const 
     to.message[scale_word(to.group, block.chunk, block.index)] = std::bit_cast<std::uint32_t>(scale);
 }
 
-/// The thread's values plus error: to the error's buffer and to shared memory. Gives the lane's word of signs.
-/// kAll: the block is full, and all its elements take part, so that nothing need be asked.
+/// Writes the thread's values plus error to the error's buffer and to shared memory. Returns the lane's word of signs.
+/// kAll: the block is full, and all its elements take part, so that no check is needed.
 template <bool kAll, typename Thread>
 ONEBIT_DEVICE std::uint32_t correct(const Thread& thread, const Encoding& to, const Share& share,
                                     const float (&values)[kGroups], const float (&old)[kGroups], float old_scale,
@@ -151,7 +151,7 @@ ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const 
     if (const unsigned index = word_of(thread, share); index != kNoWord) {
         to.message[sign_word(to.group, block.chunk, block.index) + index] = signs;
     }
-    thread.sync(); // all values are there, and nobody reads what finish_block will overwrite any more
+    thread.sync(); // all values are there, and no thread still reads what finish_block will overwrite
     if (thread.warp() == 0) finish_block(thread, to, block, scratch.values);
 }
 

@@ -55,7 +55,7 @@ void CudaSignFeedback::set_mask(std::span<const std::uint32_t> mask) {
 
 SignFeedback CudaSignFeedback::on_host(std::span<const std::uint32_t> mask) const {
     SignFeedback host(chunks(), group());
-    host.set_mask(mask); // of an error that is zero: nothing happens to it
+    host.set_mask(mask); // the error is still zero: it does not change
     corrected.copy_to(host.corrected.data());
     scales.copy_to(host.scales.data());
     return host;
@@ -93,7 +93,7 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
                            std::span<const SliceToEncode> slices) const {
     const auto read = [&](const Slice& slice) { return values.read({slice.chunk, slice.first_block}, nullptr); };
     const cuda::SliceEncoder* const encoder = slices.empty() ? nullptr : read(slices.front().slice).encoder;
-    if (encoder != nullptr) { // then all have it
+    if (encoder != nullptr) { // then all slices have it
         const auto row_of = [&](const SliceToEncode& slice) {
             return cuda::BlendEncoding{encoding(before, after, slice.slice, slice.message), slice.last};
         };

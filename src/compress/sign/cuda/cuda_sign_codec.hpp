@@ -13,8 +13,8 @@
 
 namespace onebit {
 
-/// SignFeedback on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a SignFeedback, in
-/// copies on the host.
+/// SignFeedback on a GPU. A SignFeedback does the rare operations (read, replace or mask the error), in copies on the
+/// host.
 class CudaSignFeedback final : public Feedback, public SignPlaces {
   public:
     CudaSignFeedback(std::span<const Chunk> chunks, onebit_group_t group, Memory& device);
@@ -26,7 +26,7 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
     std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
     std::size_t workspace_bytes() const override { return sums.bytes() + counts_.bytes(); }
 
-    /// What a kernel is told of a chunk's error; it is written to `after`, which may be this one.
+    /// A kernel's arguments for a chunk's error. It writes the error to `after`, which may be this one.
     cuda::ErrorBuffers buffers(const Chunk& chunk, CudaSignFeedback& after) const;
     /// Elements that take part, in all chunks.
     std::size_t valid_count() const { return valid_count_; }
@@ -37,7 +37,7 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
     DeviceTable<std::uint32_t*> trailers; ///< of its chunks' messages
 
   private:
-    /// On the host, with a mask that must outlive it.
+    /// A copy on the host, with a mask that must outlive the copy.
     SignFeedback on_host(std::span<const std::uint32_t> mask) const;
     void take(const SignFeedback& host);
 
@@ -65,7 +65,7 @@ class CudaSignCodec final : public GpuCodec<SignMessages> {
   private:
     cuda::Encoding encoding(const Feedback& before, Feedback& after, const Slice& slice, std::uint32_t* message) const;
 
-    mutable std::vector<std::uint32_t*> sealed_; ///< trailers of the messages being sealed; has its room
+    mutable std::vector<std::uint32_t*> sealed_; ///< trailers of the messages being sealed; room is reserved
 };
 
 } // namespace onebit

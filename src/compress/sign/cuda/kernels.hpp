@@ -14,18 +14,18 @@
 #include "numeric/cuda/kernels.hpp"
 #include "numeric/cuda/rows.hpp"
 
-/// The sign codec on a GPU: SignCodec's verbs, each for all blocks at once of a slice or of some, with the same
+/// The sign codec on a GPU: SignCodec's verbs, each for all blocks of one or several slices at once, with the same
 /// messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` and what `seal` takes begin with the *chunk's* first element,
 /// block or word, whatever the slice. Floats may have any alignment that a float may have. What
-/// numeric/cuda/kernels.hpp says of streams and statuses is true of these functions as well.
+/// numeric/cuda/kernels.hpp says of streams and statuses is true of these functions, too.
 namespace onebit::cuda {
 
 /// The error of a chunk, in the one-pass form of SignFeedback.
 struct ErrorBuffers {
     const float* before;         ///< what was sent last, one per element
-    const float* before_scales;  ///< with which it was sent: one per block, or the one of the tensor
+    const float* before_scales;  ///< the scales `before` was sent with: one per block, or the tensor's
     float* corrected;            ///< `before` as it will be; the same, or not overlapping
     float* scales;               ///< `before_scales` as they will be, likewise; of a tensor: left to `seal`
     double* sums;                ///< one per block, for `seal`; used for tensors only
@@ -33,7 +33,7 @@ struct ErrorBuffers {
     const std::uint32_t* counts; ///< elements that take part, one per block; used where there is a mask
 };
 
-/// What the encoders have in common: blocks, and what becomes of them.
+/// Arguments that all encoders have: blocks, and where their results go.
 struct Encoding {
     Slice slice;
     onebit_scale_t scale;
@@ -49,7 +49,7 @@ struct EncodeArguments {
 };
 Status encode(const Rows<EncodeArguments>& slices, Stream stream);
 
-/// What an encoder takes that blends.
+/// Arguments of an encoder that blends.
 struct BlendEncoding {
     Encoding to;
     const std::uint32_t* last; ///< the message that blends refer to; may be the one that is written
@@ -62,12 +62,12 @@ class SliceEncoder {
     virtual Status encode(const Rows<BlendEncoding>& slices) const = 0;
 };
 
-/// Server: averages one message per rank, in rank order, adds the error and encodes that.
+/// Server: averages one message per rank, in rank order, adds the error and encodes the sum.
 struct AverageEncodeArguments {
     Encoding to;
     const std::uint32_t* const* messages; ///< one pointer per rank; the array lies in device memory too
     std::size_t ranks;
-    float share; ///< 1 / ranks, rounded; of a sum 1
+    float share; ///< 1 / ranks, rounded; for a sum: 1
 };
 Status average_encode(const AverageEncodeArguments& arguments, Stream stream);
 
@@ -93,8 +93,8 @@ struct DecodeArguments {
 };
 Status decode(const Rows<DecodeArguments>& slices, Stream stream);
 
-/// Finds the first block whose scale is a NaN or infinity: its first element, counted from the whole
-/// buffer's. Goes on from what searches before it have left, the first of which is told to `begin`.
+/// Finds the first block whose scale is a NaN or infinity. The result is the block's first element, counted from the
+/// whole buffer's. A search continues from the results of searches before it; the first search needs `begin`.
 struct FirstNonfiniteScaleArguments {
     Slice slice;
     onebit_group_t group;

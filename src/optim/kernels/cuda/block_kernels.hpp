@@ -14,7 +14,7 @@
 #include "optim/kernels/cuda/kernels.hpp"
 #include "optim/kernels/cuda/pieces.hpp"
 
-/// What a thread does in each pass, but for those over the pieces' own gradients (gradient_kernels.hpp).
+/// What a thread does in each pass, except in those over the pieces' own gradients (gradient_kernels.hpp).
 namespace onebit::cuda {
 
 // ---- Steps ----

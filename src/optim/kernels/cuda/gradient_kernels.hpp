@@ -19,9 +19,9 @@
 /// sketches. All loads of a piece are under way before the first is used.
 namespace onebit::cuda {
 
-/// Whether a piece has the thread's element in a group, its own first being the thread block's element `begin`.
+/// Whether a piece has the thread's element in a group. The piece's first element is the block's element `begin`.
 ONEBIT_DEVICE inline bool has(const Piece& piece, const Share& share, unsigned begin, unsigned group) {
-    return share.at(group) - begin < piece.count; // what lies before `begin` is far beyond it
+    return share.at(group) - begin < piece.count; // unsigned: before `begin` it is very large
 }
 template <typename Word>
 ONEBIT_DEVICE void load_words(const Piece& piece, const Share& share, unsigned begin, std::uint32_t (&words)[kGroups]) {
@@ -32,8 +32,8 @@ ONEBIT_DEVICE void load_words(const Piece& piece, const Share& share, unsigned b
         if (has(piece, share, begin, g)) words[g] = gradients[first + static_cast<std::ptrdiff_t>(g * kLanes)];
     }
 }
-/// All gradients that the piece has for this thread, as floats' bits; leaves the others' words alone. Asks once of
-/// which type they are.
+/// All gradients that the piece has for this thread, as floats' bits; leaves other words alone. Tests the gradients'
+/// type once.
 ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share, unsigned begin,
                                          std::uint32_t (&words)[kGroups]) {
     if (piece.gradient_type == ONEBIT_FLOAT32) {
@@ -53,7 +53,7 @@ ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share,
 // ---- Looking and encoding ----
 
 /// The least of the thread's elements in a piece whose gradient isn't within the limit; kBlockElements if all are.
-/// kAll: the piece has all of the thread's elements. All in all is asked before it is asked where.
+/// kAll: the piece has all of the thread's elements. Tests all elements together before it looks for the first.
 template <bool kAll>
 ONEBIT_DEVICE unsigned first_beyond(const Piece& piece, const Share& share, unsigned begin,
                                     const std::uint32_t (&words)[kGroups], float limit) {
@@ -77,7 +77,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     const Share share = share_of(thread, piece);
     std::uint32_t words[kGroups] = {};
     load_gradients(piece, share, 0, words);
-    unsigned first = kBlockElements; // one question for each will do: first_beyond keeps all words for a second one
+    unsigned first = kBlockElements; // one test for each: first_beyond keeps all words for a second test
 #pragma unroll
     for (unsigned g = kGroups; g-- > 0;) {
         if (!is_within(words[g], arguments.limit)) first = share.at(g);
@@ -91,14 +91,14 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
 }
 
-/// What the last message says of a block's elements.
+/// A block's elements in the last message.
 struct LastSigns {
     std::uint32_t word; ///< this lane's
     float scale;
     bool blends; ///< there is one
 };
 
-/// A piece's gradients become what is sent of them, and those of other pieces stay. kAll: as above.
+/// Turns a piece's gradients into the values to be sent. Words of other pieces stay. kAll: as above.
 template <bool kAll, typename Thread>
 ONEBIT_DEVICE void form_piece(const Thread& thread, const Piece& piece, const Share& share, unsigned begin,
                               const EncodeGradientsArguments& arguments, const float* weights, const LastSigns& last,
@@ -196,9 +196,9 @@ ONEBIT_DEVICE std::uint32_t load_signs(const Thread& thread, const Piece* pieces
     return sketch_signs(piece.seed, i / kWordElements);
 }
 
-/// Adds up the pieces [first, end) in one sketch; form(piece, i, word): what counts of element i. Of a sketch's
-/// kSketchParts thread blocks this is one, and a thread has one bucket, to which it adds piece by piece; a warp's are
-/// side by side, as are their elements.
+/// Adds up the pieces [first, end) in one sketch; form(piece, i, word): the value of element i. This is one of a
+/// sketch's kSketchParts thread blocks. A thread has one bucket, to which it adds piece by piece. A warp's buckets are
+/// side by side, and so are their elements.
 template <typename Thread, typename Form>
 ONEBIT_DEVICE void sketch_pieces(const Thread& thread, const Piece* pieces, std::size_t first, std::size_t end,
                                  const Form& form, float* sketch) {

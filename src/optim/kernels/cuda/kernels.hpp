@@ -15,17 +15,17 @@
 /// The optimizers' passes on a GPU: the kernels of kernels.def, each for all segments of a layout at once, with the
 /// same parameters, moments and sums to the bit. (Except for the payloads of NaNs, and for which of two zeros is less.)
 ///
-/// All pointers are to device memory, those to arrays of pieces, settings and factors too, so that a graph that was
-/// captured follows a learning rate that changes. What is called fused holds a layout's elements one behind the other,
-/// in the order of its tensors. Floats may have any alignment that a float may have. An output may be one of the
-/// inputs, else arrays don't overlap.
+/// All pointers are to device memory, also those to arrays of pieces, settings and factors: a captured graph then
+/// follows a learning rate that changes. A fused array holds a layout's elements one after the other, in the order of
+/// its tensors. Floats may have any alignment that a float may have. An output may be one of the inputs, else arrays
+/// don't overlap.
 ///
-/// What compress/sign/cuda/kernels.hpp says of streams and statuses is true of these functions as well.
+/// The rules of compress/sign/cuda/kernels.hpp for streams and statuses hold for these functions, too.
 namespace onebit::cuda {
 
-/// What a Segment is on a GPU: at most kBlockElements elements of one tensor.
+/// A Segment on a GPU: at most kBlockElements elements of one tensor.
 struct Piece {
-    std::size_t offset;     ///< of its first element in what is fused
+    std::size_t offset;     ///< of its first element in fused arrays
     float* parameters;      ///< of the same element
     const void* gradients;  ///< likewise: this rank's own
     void* copy;             ///< likewise; NULL: there is none
@@ -36,7 +36,7 @@ struct Piece {
     onebit_datatype_t copy_type;
     unsigned count;
     unsigned group;  ///< which settings are the tensor's
-    unsigned tensor; ///< which one of what is given by tensor
+    unsigned tensor; ///< index into arrays by tensor
 };
 
 struct GroupSettings {
@@ -46,7 +46,7 @@ struct GroupSettings {
     bool operator==(const GroupSettings&) const = default;
 };
 
-/// What every pass goes through: one thread block for each piece.
+/// The pieces of a pass: one thread block for each piece.
 struct Pieces {
     const Piece* pieces;
     std::size_t count;
@@ -65,18 +65,18 @@ struct Messages {
 struct LookArguments {
     Pieces pieces;
     float* out;                ///< fused; NULL: they aren't gathered
-    unsigned long long* first; ///< one: the least index, of the fused elements, is left there if it is less
-    float limit = FLT_MAX;     ///< the largest magnitude that is taken
+    unsigned long long* first; ///< one: lowered to the least fused index that is found
+    float limit = FLT_MAX;     ///< the largest magnitude that is accepted
 };
 
-/// Encodes slices: the gradients times their tensors' factors, or the momenta that these make of what the last message
-/// says; and looks at them on the way.
+/// Encodes slices: the gradients times their tensors' factors, or the momenta of these and the last message. Looks at
+/// the gradients on the way.
 struct GradientSlice {
     Encoding to;
     const std::uint32_t* last;      ///< may be the message that is written; NULL: no momenta
     const std::size_t* first_piece; ///< by block of the chunk, and one past its last
 };
-struct EncodeGradientsArguments { // not Rows of it: with what is common in each row the compiler would need a stack
+struct EncodeGradientsArguments { // not Rows of it: with common members in each row the compiler would need a stack
     Rows<GradientSlice> slices;
     Pieces pieces;
     const float* factors;                ///< by tensor
@@ -105,7 +105,7 @@ struct CompressedUpdateArguments {
     const float* steps;        ///< by tensor: in place of lr; NULL: lr
 };
 
-/// momentum and direction by what a message says, and descend.
+/// momentum and direction by a message, and descend.
 struct TakeAverageArguments {
     Pieces pieces;
     Messages messages;
@@ -115,8 +115,7 @@ struct TakeAverageArguments {
 };
 
 /// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0, or in units of the update
-/// weighted_momentum and exchanged_update; where there is an anchor, the drift that these would lead to is all that is
-/// written.
+/// weighted_momentum and exchanged_update. Where there is an anchor, only the drift that these would cause is written.
 struct StepAloneArguments {
     Pieces pieces;
     const float* factors;      ///< by tensor: of the gradients
@@ -124,7 +123,7 @@ struct StepAloneArguments {
     float* m;                  ///< fused
     const float* anchor;       ///< fused; NULL: no drift is wanted
     float* drift;              ///< fused
-    bool of_momentum = true;   ///< what m and the drift are in units of; else of the update
+    bool of_momentum = true;   ///< m and the drift are in units of momentum; else of the update
 };
 
 struct DescendArguments {
@@ -133,7 +132,7 @@ struct DescendArguments {
     const float* steps; ///< by tensor; NULL: lr
 };
 
-/// rejoin by what a message says; m is that times a factor.
+/// rejoin by a message; m is the message times a factor.
 struct RejoinArguments {
     Pieces pieces;
     Messages messages;

@@ -13,12 +13,12 @@
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 
-/// What the passes have in common, written for any `Thread`, like the sign codec's kernels and in their order: a thread
-/// block stands for a piece, a thread has the element of its own lane in 16 groups of 32.
+/// Functions that all passes use, written for any `Thread`, like the sign codec's kernels and in their order: a thread
+/// block has one piece, a thread has the element of its own lane in 16 groups of 32.
 namespace onebit::cuda {
 
-/// Elements whose loads a thread has under way together, if each loads so many bytes: a power of two. More would take
-/// more registers than they hide of memory's latency (measured on an H200, with 160 in the place of 80).
+/// The number of elements, a power of two, whose loads a thread has under way together, if each loads `bytes` bytes.
+/// More loads cost more in registers than they gain in hidden latency (measured on an H200, with 160 instead of 80).
 constexpr unsigned element_batch(std::size_t bytes) {
     unsigned batch = 1;
     while (batch < kGroups && 2 * batch * bytes <= 80) batch *= 2;
@@ -97,8 +97,8 @@ ONEBIT_DEVICE void for_each_element(const Thread& thread, const Piece& piece, co
     }
 }
 
-/// Calls go(words), once: an array of the piece's own gradients as they lie in memory. So a load doesn't ask of which
-/// type they are, for which those behind it would wait.
+/// Calls go(words) once: an array of the piece's own gradients as they lie in memory. Loads then don't depend on a
+/// test of the gradients' type, for which later loads would wait.
 template <typename Go>
 ONEBIT_DEVICE void with_gradients(const Piece& piece, const Go& go) {
     if (piece.gradient_type == ONEBIT_FLOAT32) {
@@ -107,7 +107,7 @@ ONEBIT_DEVICE void with_gradients(const Piece& piece, const Go& go) {
         go(static_cast<const std::uint16_t*>(piece.gradients));
     }
 }
-/// What such a word is. (What is loaded and used at once would be waited for before the next element's load.)
+/// The float of such a word. (If a word were used right after its load, the next element's load would wait for it.)
 ONEBIT_DEVICE inline float gradient_of(const Piece& piece, std::uint32_t bits) {
     if (piece.gradient_type == ONEBIT_FLOAT32) return std::bit_cast<float>(bits);
     const auto half = static_cast<std::uint16_t>(bits);
@@ -129,12 +129,12 @@ ONEBIT_DEVICE inline void write_parameter(const Piece& piece, std::size_t i, flo
     write_copy(piece, i, parameter);
 }
 
-// A piece may begin at any bit of a word: every thread asks for the word that it needs, which the first cache has.
+// A piece may begin at any bit of a word: every thread loads the word that it needs, which the L1 cache has.
 ONEBIT_DEVICE inline std::uint32_t load_word_of(const std::uint32_t* words, std::size_t bit) {
     return words[bit / kWordElements];
 }
 
-/// Reads what messages say of a piece's elements, plus or minus one value, where all take part.
+/// Reads a piece's elements from messages, plus or minus one value, where all elements take part.
 struct Signs {
     const std::uint32_t* words;
     std::size_t first; ///< which bit is the first element's
@@ -145,7 +145,7 @@ struct Signs {
         return signed_by(word << (kWordElements - 1 - (first + i) % kWordElements), magnitude);
     }
 };
-/// The same of those that take part, and of others 0.
+/// The same where some elements are masked; masked elements are 0.
 struct MaskedSigns {
     Signs signs;
     const std::uint32_t* mask;
@@ -160,7 +160,7 @@ struct MaskedSigns {
     }
 };
 
-/// Calls go(signs), once, so that a load doesn't ask for a mask.
+/// Calls go(signs) once, so that a load doesn't test for a mask.
 template <typename Go>
 ONEBIT_DEVICE void with_signs(const Messages& messages, const Piece& piece, const Go& go) {
     const Signs signs = {messages.words, piece.first_sign};
