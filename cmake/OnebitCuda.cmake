@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Finds CUDA as ONEBIT_CUDA asks: AUTO (where it is found), ON (or fail) or OFF. Sets ONEBIT_HAS_CUDA. The CUDA runtime
-# is linked statically, so that what is built here also starts on machines without a driver.
+# is linked statically, so that programs built here also start on machines without a GPU driver.
 
 set(ONEBIT_HAS_CUDA OFF)
 
-# Sets `out` to why there can't be any CUDA; to nothing if there can, and then the language is enabled.
+# Enables the language CUDA and sets `out` to an empty text; if CUDA can't be used, sets `out` to the reason.
 macro(onebit_find_cuda out)
     set(${out} "")
     if(NOT CMAKE_CUDA_COMPILER)
-        unset(CMAKE_CUDA_COMPILER CACHE) # it may have been installed since the last look
+        unset(CMAKE_CUDA_COMPILER CACHE) # nvcc may have been installed since the last run
     endif()
     if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
         find_program(ONEBIT_NVCC nvcc PATHS /usr/local/cuda/bin DOC "CUDA compiler")
         if(ONEBIT_NVCC)
-            set(ENV{CUDACXX} ${ONEBIT_NVCC}) # check_language would not try what CMAKE_CUDA_COMPILER names
+            set(ENV{CUDACXX} ${ONEBIT_NVCC}) # check_language ignores CMAKE_CUDA_COMPILER
         endif()
     endif()
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
@@ -57,10 +57,10 @@ else()
 endif()
 
 if(ONEBIT_HAS_CUDA)
-    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 doesn't know that nvcc has learnt it
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 doesn't know that nvcc supports C++20
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     endif()
-    # The kernels and what calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
+    # The kernels and the code that calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
         src/compress/grouped/cuda/kernels.cu
         src/compress/sign/cuda/kernels.cu
@@ -68,9 +68,9 @@ if(ONEBIT_HAS_CUDA)
         src/numeric/cuda/kernels.cu
         src/optim/kernels/cuda/kernels.cu)
     target_compile_options(onebit_cuda_kernels PRIVATE
-        --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice
+        --fmad=false             # the CPU's bits: no fused multiply-add, which rounds once instead of twice
         --ftz=true               # subnormal numbers are zero, as in core/float_environment.hpp; doubles are never any
-        --expt-relaxed-constexpr # constexpr functions are a GPU's too
+        --expt-relaxed-constexpr # constexpr functions can be called on the GPU, too
         -Xcompiler=-Wall,-Wextra,-ffp-contract=off
         "$<$<BOOL:${ONEBIT_WERROR}>:SHELL:-Werror all-warnings>")
     target_include_directories(onebit_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)

@@ -1,9 +1,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what the library needs; nothing is downloaded. Sets ONEBIT_MPIS: openmpi, mpich, both or none; onebit_mpi_of_NAME:
-# the target of each one. With one MPI also ONEBIT_MPI_NAME, and ONEBIT_MPIEXEC_FLAGS: what this MPI's mpirun needs so
-# that tests may have more ranks than cores, as root too.
+# Finds the library's dependencies; nothing is downloaded. Sets ONEBIT_MPIS (openmpi, mpich, both or none) and for each
+# MPI onebit_mpi_of_NAME (its target). If there is one MPI, also sets ONEBIT_MPI_NAME and ONEBIT_MPIEXEC_FLAGS: the
+# options with which its mpirun starts more ranks than cores, also as root.
 
 find_package(PkgConfig REQUIRED)
 
@@ -29,7 +29,7 @@ macro(onebit_find_one_mpi)
     set(onebit_mpi_of_${ONEBIT_MPI_NAME} MPI::MPI_C)
 endmacro()
 
-# All that pkg-config knows: CMake's search finds one.
+# All MPIs that pkg-config knows, as CMake's search finds only one.
 macro(onebit_find_each_mpi)
     set(ONEBIT_MPIS "")
     pkg_check_modules(OPENMPI QUIET IMPORTED_TARGET ompi-c)
@@ -56,7 +56,7 @@ else()
 endif()
 
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
-pkg_check_modules(XXHASH REQUIRED libxxhash) # its header alone
-pkg_check_modules(HWLOC REQUIRED hwloc>=2.1) # its header alone: the library is loaded at run time
+pkg_check_modules(XXHASH REQUIRED libxxhash) # only its header
+pkg_check_modules(HWLOC REQUIRED hwloc>=2.1) # only its header: the library is loaded at run time
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)

@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# onebit_fortran: the Fortran module, for the example and the test that are written in it; ONEBIT_HAS_FORTRAN: whether
-# there is a compiler, and an MPI for it. Users compile the module themselves, with their compiler.
+# onebit_fortran: the Fortran module, for the example and the test in Fortran. ONEBIT_HAS_FORTRAN: whether there are a
+# Fortran compiler and an MPI for it. Users compile the module themselves, with their own compiler.
 
 set(ONEBIT_HAS_FORTRAN OFF)
 if(NOT ONEBIT_EXAMPLES AND NOT ONEBIT_TESTS)
@@ -12,7 +12,7 @@ include(CheckLanguage)
 check_language(Fortran)
 if(CMAKE_Fortran_COMPILER)
     enable_language(Fortran)
-    # The C compiler's MPI, and no other.
+    # Only the MPI that the C compiler uses.
     if(ONEBIT_MPI STREQUAL "auto")
         get_filename_component(ONEBIT_MPI_BIN "${MPI_C_COMPILER}" DIRECTORY)
         find_program(MPI_Fortran_COMPILER NAMES mpifort mpif90 HINTS "${ONEBIT_MPI_BIN}" NO_DEFAULT_PATH)

@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Debian packages, one for each component that OnebitInstall.cmake knows: cpack makes them in the build's folder, and
-# scripts/deb.sh makes and tries them.
+# Debian packages, one for each component of OnebitInstall.cmake. cpack makes them in the build folder; scripts/deb.sh
+# makes and tests them.
 
 if(NOT PROJECT_IS_TOP_LEVEL)
     return()
@@ -16,12 +16,12 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what a library needs, by its name in Debian
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}) # where libonebit itself is
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON) # and so what needs libonebit
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # finds the Debian packages that a library needs
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}) # where it finds libonebit
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON) # so that it finds libonebit's package, too
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 
-# COMPONENT NAME SECTION DESCRIPTION DEPENDS...: a package that is called NAME.
+# COMPONENT NAME SECTION DESCRIPTION DEPENDS...: COMPONENT's package is called NAME.
 function(onebit_package component name section description)
     string(TOUPPER ${component} key)
     set(CPACK_DEBIAN_${key}_PACKAGE_NAME ${name} PARENT_SCOPE)
@@ -37,7 +37,7 @@ set(this_version "(= ${PROJECT_VERSION})")
 set(runtime "libonebit${ONEBIT_SOVERSION} ${this_version}")
 set(libraries ${runtime})
 onebit_package(library libonebit${ONEBIT_SOVERSION} libs "compressed allreduce and optimizers that send one bit: the library")
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libhwloc15) # loaded at run time: which transport fits the machine
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libhwloc15) # loaded at run time, to choose transports
 foreach(mpi IN LISTS ONEBIT_MPIS)
     onebit_package(${mpi} libonebit-${mpi}${ONEBIT_SOVERSION} libs "onebit over the MPI called ${mpi}"
         ${runtime})

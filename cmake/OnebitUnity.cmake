@@ -1,14 +1,14 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# ONEBIT_UNITY: the library's files are compiled several at once, because the standard library, read and instantiated for
-# each file anew, is most of the work. Files of one folder go together, by the letter that their names begin with: a new
-# file then shares its names with the same few.
+# ONEBIT_UNITY: several files of the library are compiled as one. Otherwise the standard library is read and
+# instantiated anew for each file, which is most of the work. Files of one folder are grouped by the first letter of
+# their names: a new file then shares its names with the same few files.
 
-# To be called once `target` has all its files.
+# Call this after all files have been added to `target`.
 function(onebit_unite target)
     get_target_property(sources ${target} SOURCES)
-    list(FILTER sources EXCLUDE REGEX "simd\\.cpp$") # compiled for each instruction set: they take long alone
+    list(FILTER sources EXCLUDE REGEX "simd\\.cpp$") # compiled for each instruction set: slow enough alone
     foreach(source IN LISTS sources)
         get_filename_component(folder ${source} DIRECTORY)
         get_filename_component(name ${source} NAME)
@@ -21,6 +21,6 @@ function(onebit_unite target)
     endforeach()
     set_target_properties(${target} PROPERTIES UNITY_BUILD ${ONEBIT_UNITY} UNITY_BUILD_MODE GROUP)
     if(ONEBIT_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-        target_compile_options(${target} PRIVATE -Wno-subobject-linkage) # files are no headers, though they are included
+        target_compile_options(${target} PRIVATE -Wno-subobject-linkage) # the warning is meant for included headers
     endif()
 endfunction()

@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Toolchain file: Debian's cross compiler for 64-bit ARM, and what the library needs in the folder that the environment
-# variable ONEBIT_SYSROOT names. scripts/cross_aarch64.sh fills it.
+# Toolchain file: Debian's cross compiler for 64-bit ARM. The environment variable ONEBIT_SYSROOT names the folder with
+# the library's dependencies, which scripts/cross_aarch64.sh fills.
 
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
@@ -17,4 +17,4 @@ foreach(kind LIBRARY INCLUDE PACKAGE)
 endforeach()
 set(ENV{PKG_CONFIG_SYSROOT_DIR} $ENV{ONEBIT_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} $ENV{ONEBIT_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:$ENV{ONEBIT_SYSROOT}/usr/share/pkgconfig)
-set(ENV{PKG_CONFIG_ALLOW_SYSTEM_CFLAGS} 1) # /usr/include of that folder is none of the compiler's own
+set(ENV{PKG_CONFIG_ALLOW_SYSTEM_CFLAGS} 1) # the compiler doesn't search that folder's /usr/include

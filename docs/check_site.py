@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a built site is whole: no link leads nowhere, each public function is described, each message that the page on
-troubleshooting quotes is one of the library's.
+"""Checks that a built site is complete: no link is broken, each public function is described, each message quoted on
+the troubleshooting page is a message of the library.
 
   check_site.py HTML
 """
@@ -54,7 +54,7 @@ def missing_functions(pages):
 
 
 def unknown_messages():
-    """In bold quotes; "..." stands for anything, as do numbers."""
+    """The messages in bold quotes; "..." and numbers match any text."""
     files = [file for folder in CODE for kind in ("cpp", "hpp", "py") for file in (SOURCE / folder).rglob(f"*.{kind}")]
     code = re.sub(r'"\s*f?"', "", "".join(file.read_text(encoding="utf-8") for file in files))
     page = (SOURCE / "docs/troubleshooting.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx makes a site of this folder: scripts/site.sh."""
+"""Configuration of Sphinx, with which scripts/site.sh makes a site of this folder."""
 
 import os
 import re
@@ -34,7 +34,7 @@ OTHERS = {SOURCE / "README.md": HERE / "readme.md", SOURCE / "python/README.md":
 
 
 def adapt(app, name, source):
-    """A page that stands for a file outside gets its text. Links to files that are no pages become their names."""
+    """A page for a file outside gets that file's text. Links to files that are no pages become the files' names."""
     folder = (HERE / name).parent
     page = folder
     stands_for = re.fullmatch(r"<!-- file: (\S+) -->\s*", source[0])
@@ -56,7 +56,7 @@ def adapt(app, name, source):
     source[0] = LINK.sub(link, source[0])
 
 
-# ---- C: Doxygen reads the headers, Breathe what it has read ----
+# ---- C: Doxygen reads the headers, Breathe reads Doxygen's output ----
 
 XML = Path(os.environ["ONEBIT_SITE_XML"])
 DOXYFILE = f"""
@@ -93,7 +93,7 @@ default_role = "code"
 
 
 def adapt_docstring(app, what, name, thing, options, lines):
-    """Lists as reStructuredText has them; and code, which is indented by four."""
+    """Rewrites lists, and code, which is indented by four, as reStructuredText."""
     adapted = []
     for line in with_lists(lines, "``"):
         if line.startswith("    ") and adapted[-1:] == [""]:

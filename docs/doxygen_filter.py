@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a public header as Doxygen reads it: its comments are plain C, its lists of parameters are columns."""
+"""Prints a public header in a form for Doxygen: the header's comments are plain C, its parameter lists are columns."""
 
 import re
 import sys
@@ -12,17 +12,17 @@ PARAMETER = re.compile(r"^  ([a-z_][\w, ]*?)  +(\S.*)$")
 BULLET = re.compile(r"^  - (.*)$")
 BEHIND = re.compile(r"/\* (.+)")
 FUNCTION = re.compile(r"^ONEBIT_API .*?\b(onebit_\w+)\(", re.MULTILINE)
-TITLES = {"onebit_mpi": "MPI", "onebit_nccl": "NCCL"}  # of headers without rulers
+TITLES = {"onebit_mpi": "MPI", "onebit_nccl": "NCCL"}  # names for headers without rulers
 
 
 def names_of_functions(folder):
-    """That all headers declare."""
+    """The functions that all headers declare."""
     texts = [header.read_text(encoding="utf-8") for header in sorted(folder.glob("*.h"))]
     return {name for text in texts for name in FUNCTION.findall(text)}
 
 
 def with_lists(lines, quote="`"):
-    """A comment's lines with its lists as Markdown and reStructuredText have them. `quote`: around code."""
+    """A comment's lines, with lists that Markdown and reStructuredText understand. `quote`: put around code."""
     in_list = False
     for line in lines:
         item = PARAMETER.match(line) or BULLET.match(line)
@@ -41,14 +41,14 @@ def with_lists(lines, quote="`"):
 
 
 def with_links(lines, names):
-    """A comment's lines with links to functions, and no emphasis."""
+    """A comment's lines with links to functions, and without emphasis."""
     for line in lines:
         line = re.sub(r"\*(?=\w)", r"\\*", line)
         yield re.sub(r"\bonebit_\w+\b(?!\()", lambda word: word[0] + "()" * (word[0] in names), line)
 
 
 def sections(text, title):
-    """Its lines, each ruler the begin of a group; all one group where there are none."""
+    """The header's lines. Each ruler begins a group; without rulers all lines are one group."""
     opened = False
     lines = text.splitlines()
     if title is not None:
@@ -70,7 +70,7 @@ def sections(text, title):
 
 
 def comments(lines, names):
-    """The same, each comment one of Doxygen's."""
+    """The same lines, with each comment in Doxygen's form."""
     lines = iter(lines)
     for line in lines:
         if line.startswith("/* "):
@@ -88,7 +88,7 @@ def comments(lines, names):
 
 
 def functions(lines):
-    """The same, with a word for each function that shares the comment of the one before it."""
+    """The same lines, with a short comment for each function that shares the previous function's comment."""
     first = None
     commented = False
     for line in lines:

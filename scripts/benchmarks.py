@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long an allreduce takes, compressed and dense, on several networks: runs bench/osu_onebit_allreduce, tabulates, draws.
+"""How long does an allreduce take, compressed and dense, on several networks? Measures with bench/osu_onebit_allreduce.
 
 Shared memory, and hosts that tools/netlab makes on this machine (needs root), with Open MPI and with MPICH. For each,
-onebit_tune first measures the forms, as a user would; then the form that is chosen for a size and MPI_Allreduce take turns. What is
-measured is kept in RESULTS and, with the same options, not measured again: it may be interrupted, and RESULTS is to be removed
-when the code or the machine is another. Then draws IMAGES/allreduce.png and .svg and prints
-two tables in Markdown: the largest size, and the times of all sizes over MPI_Allreduce's.
+onebit_tune first measures the forms, as for a user; then the form that is chosen for a size and MPI_Allreduce take
+turns. All measurements are kept in RESULTS and not repeated with the same options: this script may be interrupted.
+Remove RESULTS when the code or the machine has changed. Finally this script draws IMAGES/allreduce.png and .svg and
+prints two tables in Markdown: the largest size, and the times of all sizes divided by MPI_Allreduce's.
 
 Before (Debian 12):
   scripts/packages.sh build openmpi mpich bench && apt-get install iproute2 python3-matplotlib
@@ -38,7 +38,7 @@ NETWORKS = {
     "1 Gbit/s, 4 hosts": (4, "1gbit", "64M"),
     "100 Mbit/s, 4 hosts": (4, "100mbit", "16M"),
 }
-# Ranks that spin while they wait for a core take milliseconds for a few bytes, and for hundreds of calls minutes.
+# Ranks that spin without enough cores need milliseconds for a few bytes, and minutes for hundreds of calls.
 SPINNING = {("shared memory, 4 ranks", "mpich"), ("10 Gbit/s, 4 hosts", "mpich"), ("1 Gbit/s, 4 hosts", "mpich"),
             ("100 Mbit/s, 4 hosts", "mpich")}
 SMALLEST_SPINNING = "256K"
@@ -70,7 +70,7 @@ def parse_arguments():
 # ---- measuring ----
 
 
-SMALL = "128K"  # up to here the benchmark's own numbers of iterations
+SMALL = "128K"  # up to this size the benchmark chooses the iterations
 
 
 def bytes_of(text):
@@ -109,7 +109,7 @@ def tune(options, network, mpi):
 
 
 def commands_for(options, network, mpi):
-    """Each with its largest size."""
+    """Yields commands, each with its largest size."""
     smallest, largest = smallest_of(options, network, mpi), largest_of(options, network)
     parts = [(f"{smallest}:{largest}", ["-i", str(options.iterations), "-x", "2"], largest)]
     if bytes_of(smallest) < bytes_of(SMALL) < bytes_of(largest):
@@ -174,7 +174,7 @@ def measure(options, network):
             subprocess.run([str(NETLAB), "down", "--name", LAB], check=True)
 
 
-# ---- telling ----
+# ---- reporting ----
 
 
 def read(options):
@@ -188,7 +188,7 @@ def read(options):
 
 
 def floor_ms(network, row):
-    """What the wire needs for the compressed bytes; None for shared memory."""
+    """The time that the wire needs for the compressed bytes; None for shared memory."""
     rate = NETWORKS[network][1]
     bits = {"10gbit": 1e10, "1gbit": 1e9, "100mbit": 1e8, None: 0}[rate]
     return row["wire_bytes"] * 8 / bits * 1e3 if bits else None
@@ -219,7 +219,7 @@ def size_name(size):
 
 
 def ratio(row):
-    """Over MPI_Allreduce's time; where that says little, the microseconds too."""
+    """The time divided by MPI_Allreduce's; where the ratio says little, the microseconds too."""
     over = row["median_us"] / row["dense_median_us"]
     more = row["median_us"] - row["dense_median_us"]
     return f"{over:.2f} (+{more:.1f} us)" if over > 1.05 else f"{over:.2f}"

@@ -11,22 +11,22 @@ usage() {
     cat <<'END'
 usage: scripts/bundle.sh [FOLDER]
 
-Builds what runs on GPUs (nvcc must be there) and puts it, with the shared libraries that it needs except the C
-library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs it all. An NCCL that this machine has goes
-along, with its code for Hopper (sm_90) alone.
+Builds the GPU programs (needs nvcc) and puts them into FOLDER (default: build/bundle), with the shared libraries that
+they need, except the C library. FOLDER/gpu_check.sh runs all of them. If this machine has NCCL, it is added, too, with
+only its code for Hopper (sm_90).
 END
 }
 
 programs=(tests/onebit_{cuda_tests,nccl_processes} bench/cuda_{kernel,passes,allreduce}_benchmark tools/onebit_info)
 most_mib=60
 
-# The C library belongs to the machine, and the driver's to its GPU.
+# Leaves out the C library and the driver's library, which the other machine has.
 libraries_of() {
     ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
         grep -Ev '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux[^/]*)\.so'
 }
 
-# Where this machine has it; nothing where it doesn't.
+# Prints where this machine has NCCL, or nothing.
 find_nccl() {
     local place
     for place in "$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '/libnccl.so.2 / {print $NF; exit}')" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks who includes whom, so that the house keeps its floors.
+"""Checks that the source's parts include each other only in the order of their layers.
 
   core <- numeric <- compress, core <- transport <- schedule and core <- topology; these <- collectives <- optim <- c_api.
   Compress, transport and topology never see each other.
@@ -32,7 +32,7 @@ HOUSE = {
 }
 HOUSE["optim"] = set(HOUSE)
 HOUSE["c_api"] = set(HOUSE)
-# The folders of src/collectives, from the ground up.
+# The folders of src/collectives, from the lowest layer up.
 FLOORS = ("call", "communicator", "sums", "selection", "operation", "phases", "forms", "shards", "", "cuda")
 # What is chosen may have to be measured first, by making it.
 MAY_LOOK_UP = "src/collectives/selection/tune.cpp"
@@ -57,7 +57,7 @@ COMMENT_OR_STRING = re.compile(
 
 
 def blank(text, strings):
-    """Comments, and strings if asked, turned to spaces: what is left keeps its place."""
+    """Replaces comments, and strings if asked, by spaces: the other text keeps its place."""
 
     def spaces(match):
         found = match.group()
@@ -69,7 +69,7 @@ def blank(text, strings):
 
 
 def part_of(path):
-    """Which part of the house a file belongs to: a folder of src/, or c_api; None for all else."""
+    """The part that a file belongs to: a folder of src/, or c_api; None for all other files."""
     pieces = path.split("/")
     if pieces[0] == "c_api":
         return "c_api"
@@ -152,7 +152,7 @@ class Checker:
             self.add(path, line, "floors", f'"{included}": {own} lies below {other or "what is in no folder"}')
 
     def locate(self, path, line, bracket, included):
-        """The part that an include leads to; None if out of the house, or if it is wrong in itself (then reported)."""
+        """The part that an include leads to; None if it leads to no part, or if it is itself wrong (then reported)."""
         if bracket == "<":
             if included.split("/")[0] in HOUSE and (self.root / "src" / included).is_file():
                 self.add(path, line, "spelling", f'<{included}> is our own: write "{included}"')
@@ -195,7 +195,7 @@ CLEAN = {
     "tests/test.cpp": '#include <mpi.h>\n#include "helper.hpp"\nauto v = getenv("X");\n',
     "bench/bench.cpp": "#include <mpi.h>\n",
 }
-# What is added to which file, and the rule that must notice.
+# The file, the text that is added to it, and the rule that must report it.
 MADE_UP = [
     ("src/core/status.hpp", '#include "compress/codec.hpp"\n', "layers"),
     ("src/numeric/mean.hpp", '#include "compress/codec.hpp"\n', "layers"),
@@ -240,7 +240,7 @@ def check_made_up(files):
 
 
 def self_test():
-    """Each made-up violation must give exactly its own lines, at its own place; the clean tree none."""
+    """Each made-up violation must give exactly its own lines, at its own place; the clean tree gives none."""
     failures = [f"clean tree: {violation}" for violation in check_made_up(CLEAN)]
     for path, addition, rules in MADE_UP:
         before = CLEAN.get(path, "")

@@ -2,8 +2,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs clang-tidy on the library's and the tools' sources that differ from another commit, and fails where it has
-# something to say.
+# Runs clang-tidy on the library's and the tools' sources that differ from another commit. Fails if clang-tidy reports
+# anything.
 
 set -euo pipefail
 
@@ -11,12 +11,12 @@ usage() {
     cat <<'END'
 usage: scripts/check_tidy.sh [COMMIT]
 
-COMMIT: what to compare with; by default the commit before this one. Where there is none, nothing is looked at. Sources
-are looked at as the preset dev compiles them.
+COMMIT: the commit to compare with; default: the commit before the last one (HEAD~1). Without such a commit nothing is
+checked. Sources are checked as the preset dev compiles them.
 END
 }
 
-MOST=24 # files: of more the first, for each takes some ten seconds
+MOST=24 # files; the others are left out, as each file takes about ten seconds
 
 main() {
     if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -32,11 +32,11 @@ main() {
         echo "==> clang-tidy: there is no $before to compare with"
         exit 0
     fi
-    # Configured only: what each file is compiled with. clang can't read headers that g++ has precompiled.
+    # Only configures, for the compile commands of all files. clang can't read headers that g++ has precompiled.
     quietly cmake --preset dev -B "$build" -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
     local -a files=()
     local file
-    while IFS= read -r file; do # those that this build has
+    while IFS= read -r file; do # files that are part of this build
         if grep -q "/$file\"" "$build/compile_commands.json"; then files+=("$file"); fi
     done < <(git diff --name-only --diff-filter=d "$before" -- 'src/*.cpp' 'c_api/*.cpp' 'tools/*.cpp')
     if ((${#files[@]} == 0)); then
@@ -48,7 +48,7 @@ main() {
         files=("${files[@]:0:MOST}")
     fi
     printf '%s\n' "${files[@]}" | xargs -P 2 -n 2 clang-tidy -p "$build" --quiet \
-        --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option # a build by g++ has flags of its own
+        --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option # clang doesn't know all flags of g++
     echo "==> clang-tidy has nothing to say on ${#files[@]} sources"
 }
 

@@ -2,8 +2,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# How long allreduces of two builds of the library take, both in one process: sees a hundredth, where two programs that
-# take turns see a tenth.
+# Compares how long allreduces of two builds of the library take, in one process. Detects a difference of 1 %; two
+# programs that take turns detect one of 10 %.
 
 set -euo pipefail
 
@@ -11,12 +11,12 @@ usage() {
     cat <<'END'
 usage: scripts/compare_builds.sh OLD NEW [BYTES...]
 
-OLD and NEW are source trees whose build/release has been built with Open MPI, of two versions with different SONAMEs or
-of one. Two ranks average BYTES (default: 8 to 65536) in turns of many calls. Prints medians and their ratio.
+OLD and NEW are source trees with a finished build/release for Open MPI; their SONAMEs may be equal. Two ranks average
+BYTES (default: 8 to 65536) in turns of many calls. Prints medians and their ratio.
 END
 }
 
-# TREE NAME: compiles the shim of a tree. A copy of its libraries has names of its own, so that both can be loaded.
+# TREE NAME: compiles the shim of a tree. Its libraries are copied and renamed, so that both trees' can be loaded.
 shim() {
     local -r tree=$1 name=$2 folder=$work/$2
     local library

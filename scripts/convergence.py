@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Do the compressed optimizers learn as well as the dense ones? Trains a small BERT with each, draws and tabulates.
 
-Runs examples/libtorch_bert with every arm and seed, one after the other; what is finished is not run again, so it may
-be interrupted. Then draws the held-out losses to IMAGES/convergence.png and .svg and prints a table in Markdown.
+Runs examples/libtorch_bert with every arm and seed, one after the other. Finished runs are not repeated: this script
+may be interrupted. Then draws the held-out losses to IMAGES/convergence.png and .svg and prints a table in Markdown.
 
 Before (Debian 12):
   scripts/packages.sh build openmpi text torch
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Per panel: the dense arm first, the others are compared with it. Name, label, colour, line.
+# Per panel: first the dense arm, with which the other arms are compared. Name, label, colour, line.
 PANELS = {
     "Adam": [
         ("adam", "Adam (dense)", "#222222", "-"),
@@ -40,7 +40,7 @@ PANELS = {
     ],
 }
 ARMS = [arm for panel in PANELS.values() for arm, *_ in panel]
-# What must be equal in all runs that are drawn together.
+# Settings that must be equal in all runs that are drawn together.
 SHARED = ("ranks", "parameters", "vocabulary", "unigram_loss", "steps", "batch", "sequence", "width", "layers", "beta2",
           "weight_decay")
 
@@ -76,7 +76,7 @@ def parse_arguments():
 
 
 def make_bible(path):
-    """The text alone: bible prints "Gen1:1 In the beginning ...", one verse a line."""
+    """The text without verse numbers: bible prints "Gen1:1 In the beginning ...", one verse per line."""
     verses = subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], check=True, capture_output=True, text=True).stdout
     path.write_text("".join(verse.partition(" ")[2] for verse in verses.splitlines(keepends=True)))
 
@@ -87,7 +87,7 @@ def result_path(options, arm, seed):
 
 def run(options, text, arm, seed):
     part = options.results / "running.part"
-    # By its full name: where two MPIs are installed, plain mpirun may be the other one's.
+    # By its full name: if two MPIs are installed, mpirun may be that of the other MPI.
     command = ["mpirun.openmpi", "--oversubscribe", "-n", str(options.ranks)]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
@@ -156,7 +156,7 @@ def read_all(options):
 
 
 def curve(found):
-    """Samples, then mean, least and largest loss over the seeds, as far as all seeds have one."""
+    """Samples, then mean, least and largest loss over the seeds, up to where all seeds have a loss."""
     samples, low, mean, high = [], [], [], []
     for row in zip(*(zip(run.samples, run.losses) for run in found.values())):
         losses = [loss for _, loss in row]
@@ -205,7 +205,7 @@ def draw(options, runs, head):
     from matplotlib import pyplot # pylint: disable=import-outside-toplevel
     pyplot.rcParams.update({"font.size": 9.5, "svg.hashsalt": "onebit"}) # the same file for the same results
     figure, panels = pyplot.subplots(1, 2, figsize=(10.5, 5), sharey=True, layout="constrained")
-    top = head["unigram_loss"] + 0.6 # what diverges leaves through it
+    top = head["unigram_loss"] + 0.6 # curves that diverge leave the plot there
     for axes, (name, arms) in zip(panels, PANELS.items()):
         draw_panel(axes, name, arms, runs, head, top)
     panels[0].set_ylabel("held-out loss [nats per masked token]")

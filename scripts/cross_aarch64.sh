@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Builds the library for 64-bit ARM on another machine, and compares its bits with those of this one.
+# Builds the library for 64-bit ARM on another machine, and compares its results bit for bit with this machine's.
 
 set -euo pipefail
 
@@ -16,7 +16,7 @@ program on both, aarch64 under qemu-user: averages and trainings must have the s
   --wheel  then makes the Python package's wheel for aarch64, too
 
 Debian; installs the cross compiler and qemu (root or sudo). Headers for aarch64 come from apt into build/aarch64-sysroot,
-and nothing else of the system changes. Ends with status 77 where apt or, for the wheel, PyPI can't be reached.
+and the system is not changed otherwise. Exit status 77: apt or, for the wheel, PyPI can't be reached.
 END
 }
 
@@ -25,7 +25,7 @@ skip() {
     exit 77
 }
 
-# The packages of another architecture, unpacked and not installed: apt with lists of its own.
+# Unpacks packages of the other architecture without installing them; apt gets its own lists for it.
 get_sysroot() { # FOLDER
     local work=$1.unfinished package
     if [[ -d $1 ]]; then return; fi
@@ -49,7 +49,7 @@ build() { # FOLDER CMAKE-OPTION...
     quietly cmake --build "$1" --target onebit
 }
 
-# Prints the program's lines with each of the kernels.
+# Writes the program's results with KERNELS to BUILD/bits.KERNELS.
 bits() { # COMPILER BUILD KERNELS EMULATOR...
     "$1" -O1 -std=c11 -D_GNU_SOURCE -Iinclude tests/cross/bits.c -o "$2/bits" -L"$2" -lonebit -pthread \
         -Wl,-rpath,"$PWD/$2"
@@ -86,7 +86,7 @@ main() {
         echo "    $kernels on aarch64, reference here: $(wc -l <build/aarch64/bits.$kernels) results are the same"
     done
     if [[ $wheel == true ]]; then
-        # The platform that Python's build tools are to take for their own; the objects that are there.
+        # Python's build tools must build for aarch64; the objects in build/aarch64 are used again.
         _PYTHON_HOST_PLATFORM=linux-aarch64 scripts/wheel.sh --config-settings=build-dir=build/aarch64 \
             --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64-linux-gnu.cmake" \
             --config-settings=cmake.define.ONEBIT_CUDA=OFF

@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes Debian packages of the library, as cmake/OnebitPackages.cmake says, and tries them in a new Debian.
+# Makes Debian packages of the library, as cmake/OnebitPackages.cmake describes them, and tests them in a new Debian.
 
 set -euo pipefail
 
@@ -34,7 +34,7 @@ make_packages() { # CMAKE-OPTION...
     cp build/packages/*.deb dist/
 }
 
-# Builds one program with each language's compiler, by what the packages gave it to find the library with.
+# Builds one program per language. Its compiler finds the library as the packages provide for.
 try_mpi() { # NAME
     local mpi=$1 directory=/root/$1
     mkdir -p "$debian$directory"

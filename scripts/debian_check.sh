@@ -11,7 +11,8 @@ usage() {
 usage: scripts/debian_check.sh RELEASE [PRESET...]
 
 Makes a new Debian of RELEASE (its name: bookworm, trixie) by debootstrap, puts the last commit there, and runs
-scripts/test.sh there with the PRESETs, by default with its own. Needs root, gigabytes in $TMPDIR, and a mirror of Debian.
+scripts/test.sh there with the PRESETs (default: those of scripts/test.sh). Needs root, gigabytes in $TMPDIR, and a
+mirror of Debian.
 END
 }
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's compressed_allreduce between ranks that share a GPU, beside onebit's there, of as many elements.
+"""DeepSpeed's compressed_allreduce between ranks that share a GPU, beside onebit's, of as many elements.
 
     cuda_allreduce_benchmark --json allreduce.json
     onebit_nccl_processes --time 262144 4194304 67108864 --json processes.json
     deepspeed_allreduce.py allreduce.json --processes processes.json --json deepspeed.json
 
-The ranks are processes, connected by torch's NCCL over sockets, for they share a GPU, and NCCL takes them for hosts of their
-own. A call is timed on the host, from when all ranks begin it to when the GPU has come to its end; medians of rank 0. What
-onebit took is read from its figures: in allreduce.json its ranks are threads that share pinned memory, a shorter way; in
-processes.json they are connected as DeepSpeed's are, and these alone are compared like for like.
-Exit status 77, with the reason: there is no PyTorch with a GPU, no DeepSpeed that has the function (0.19.6 was the last), no
-CuPy, or there are no figures.
+The ranks are processes, connected by torch's NCCL over sockets: they share a GPU, so NCCL must treat each as a separate
+host. A call is timed on the host, from when all ranks begin it to when the GPU has finished it; medians of rank 0.
+onebit's times are read from its figures. In allreduce.json its ranks are threads that share pinned memory, a shorter
+way. In processes.json its ranks are connected as DeepSpeed's are: only these figures are directly comparable.
+Exit status 77, with the reason: there is no PyTorch with a GPU, no DeepSpeed with the function (0.19.6 was the last),
+no CuPy, or there are no figures.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def what_is_missing():
         import cupy
         from deepspeed.runtime.comm.nccl import NcclBackend  # noqa: F401
         from deepspeed.runtime.compression.cupy import CupyBackend
-        convert = CupyBackend()  # by DLPack, there and back, which not every CuPy does with every PyTorch
+        convert = CupyBackend()  # by DLPack, there and back: not every CuPy can do so with every PyTorch
         bits = cupy.packbits(convert.torch2cupy(torch.ones(8, device=DEVICE).bool()))
         if convert.cupy2torch(bits).tolist() != [255]:
             return "what CuPy packs doesn't come back to PyTorch"
@@ -81,7 +81,7 @@ def measure(torch, dist, backend, elements, rounds):
 
 
 def run_rank(rank, ranks, port, figures, processes, file):
-    """One process. Rank 0 prints, and writes to the file, what there is after each size, for it may be killed."""
+    """One process. After each size rank 0 prints and writes all results so far, as it may be killed."""
     os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}"})
     for name, value in NCCL_SETTINGS.items():
@@ -104,12 +104,12 @@ def run_rank(rank, ranks, port, figures, processes, file):
 
 
 def forms_of(figures, elements):
-    """Those of a size, if there are any."""
+    """The forms' figures of a size, if there are any."""
     return next((size["forms"] for size in figures.get("sizes", []) if size["elements"] == elements), {})
 
 
 def compare(elements, microseconds, forms):
-    """A size's rows, printed and as they go into the report."""
+    """Prints a size's rows and returns them for the report."""
     print(f"{elements:<12} {'DeepSpeed compressed_allreduce':<34} {microseconds:12.1f}", flush=True)
     row = {"elements": elements, "microseconds": microseconds, "times_deepspeed": {}}
     for ranks, by_name in forms.items():

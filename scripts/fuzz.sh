@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Feeds the library what nobody would: tests/fuzz, by libFuzzer with the address and undefined-behaviour sanitizers.
+# Feeds the library random inputs: tests/fuzz, by libFuzzer with the address and undefined-behaviour sanitizers.
 
 set -euo pipefail
 
@@ -11,12 +11,13 @@ usage() {
 usage: scripts/fuzz.sh --short|--long [TARGET...]
 
 Builds the preset "fuzz" and runs its targets (all: allreduce_state c_calls optimizer_state topology_xml tuning_table),
-each from the inputs in tests/fuzz/corpus/TARGET (topology_xml: and tests/topology/machines).
+each starting from the inputs in tests/fuzz/corpus/TARGET (topology_xml: also from tests/topology/machines).
   --short  10 seconds for each
   --long   10,000,000 inputs for each, 100,000 programs of C calls: hours
-Inputs that are worth something are kept in build/fuzz/corpus/TARGET, those that broke a promise in
-build/fuzz/broken/TARGET. Prints one line for each target; fails if a promise was broken. An input that crashes hwloc's
-own reading of a file breaks none, and goes to build/fuzz/hwloc: onebit_info reads files in a child process.
+Inputs that reach new code are kept in build/fuzz/corpus/TARGET, inputs that broke a promise in
+build/fuzz/broken/TARGET. Prints one line for each target; fails if a promise was broken. An input that makes hwloc
+crash while it reads a file breaks no promise, as onebit_info reads files in a child process. Such inputs go to
+build/fuzz/hwloc.
 END
 }
 
@@ -42,14 +43,14 @@ fuzz() {
     local -a seeds=("tests/fuzz/corpus/$target")
     local -a options=(-timeout=120 -report_slow_units=120 -rss_limit_mb=4096 "-artifact_prefix=build/fuzz/broken/$target/")
     if [[ $length == short ]]; then
-        options+=(-seed=1 -max_total_time=10) # the same inputs each time, as far as it comes
+        options+=(-seed=1 -max_total_time=10) # the same inputs each time, as many as fit
     elif [[ $target == c_calls ]]; then
         options+=(-runs=100000)
     else
         options+=(-runs=10000000)
     fi
     if [[ -e tests/fuzz/$target.dict ]]; then options+=("-dict=tests/fuzz/$target.dict"); fi
-    # What hwloc had allocated when it crashed is lost, and some of its crashes end the process: others go on.
+    # hwloc's crashes leak memory, and some end the process: libFuzzer then continues in a new process.
     if [[ $target == topology_xml ]]; then
         options+=(-fork=1 -ignore_crashes=1)
         seeds+=(tests/topology/machines)
@@ -60,7 +61,7 @@ fuzz() {
         >"$log" 2>&1 || status=$?
     if [[ $target == topology_xml ]]; then
         put_hwlocs_aside
-        status=0 # that of inputs that hwloc did not survive
+        status=0 # the status only reports inputs that crashed hwloc
     fi
     runs=$(grep -oE '^#[0-9]+' "$log" | tail -n 1 | tr -d '#')
     broken=$(find "build/fuzz/broken/$target" -type f | head -n 1)

@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs all that onebit has for GPUs on this machine, and writes down what came out.
+# Runs all GPU tests and benchmarks of onebit on this machine, and writes a report.
 
 set -euo pipefail
 
@@ -10,28 +10,29 @@ usage() {
     cat <<'END'
 usage: [GPU_CHECK_SECONDS=560] gpu_check.sh [FOLDER]
 
-Runs the GPU tests and benchmarks, and writes what they print to FOLDER/gpu_check.txt, and their results, why a step was
-skipped or failed, their figures and whether these reach their targets to FOLDER/gpu_check.json (default: the current
-folder). Each step has a time limit, and all together have GPU_CHECK_SECONDS; what fails or hangs is left behind, and the
-rest runs. The JSON is written before and after each step, so that a run that is killed leaves what was found until then.
-Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
-compressed allreduce of that. Where the machine has no NCCL, that of python3's packages is taken, or on Hopper the bundle's.
-In a checkout it builds them first, with nvcc; in a bundle, which
-scripts/bundle.sh makes for machines without packages, everything lies beside it.
+Runs the GPU tests and benchmarks. FOLDER (default: the current folder) gets two files:
+  gpu_check.txt   the printed output
+  gpu_check.json  the results, the reasons why steps were skipped or failed, the figures, and whether these reach their
+                  targets; written before and after each step, so that a killed run leaves all results until then
+Each step has a time limit; GPU_CHECK_SECONDS is the limit for all steps together. If a step fails or hangs, the next
+steps still run. If python3 has a PyTorch for GPUs, its fused Adam is timed, too. If it also has CuPy and a DeepSpeed of
+at most 0.19.6, DeepSpeed's compressed allreduce is timed. If the machine has no NCCL, that of python3's packages is
+used, or on Hopper the bundle's. In a checkout the programs are built first, with nvcc; a bundle, which
+scripts/bundle.sh makes for machines without packages, contains them.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
 END
 }
 
-work=    # a folder that goes when this ends
-visible='~[nccl]~[.]' # tests that need no NCCL and aren't by hand
-running= # the process group of the command that has a time limit, while there is one
+work=    # a folder that is removed at the end
+visible='~[nccl]~[.]' # tests without NCCL that are not only run by hand
+running= # while a command with a time limit runs: its process group
 
 clean_up() {
     if [[ -n $running ]]; then kill -KILL -- "-$running" 2>/dev/null || true; fi
     rm -rf "$work"
 }
 
-# Sets `programs` and `scripts`, folders that have them all.
+# Sets `programs` and `scripts`, the folders of all programs and scripts.
 find_programs() {
     local here
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -45,29 +46,29 @@ find_programs() {
     fi
 }
 
-# Runs a command until `step_end`, and ends it then. What it leaves behind ends with it, and would keep the log open.
+# Runs a command, at most until `step_end`. Its child processes end with it, as they would keep the log open.
 limited() {
     local code=0 left=$((step_end - SECONDS))
     timeout -k 5 "$((left > 0 ? left : 1))" "$@" &
     running=$!
-    wait "$running" 2>/dev/null || code=$? # without bash's own words on signals
+    wait "$running" 2>/dev/null || code=$? # without bash's own messages on signals
     kill -KILL -- "-$running" 2>/dev/null || true
     running=
     return "$code"
 }
 
-# The same for what takes no time, if it works at all.
+# The same for a command that takes little time if it works.
 briefly() {
     local step_end=$((SECONDS + 10))
     limited "$@"
 }
 
-# A program of onebit's, which alone goes with the bundle's libraries: PyTorch has others.
+# Runs a program of onebit. Only these use the bundle's libraries: PyTorch has its own.
 program() {
     limited env LD_LIBRARY_PATH="$libraries" "$programs/$1" "${@:2}"
 }
 
-# A python3 that does nothing is none.
+# Whether there is a python3 that works.
 has_python() {
     if [[ -z $python ]]; then
         python=no
@@ -76,19 +77,19 @@ has_python() {
     [[ $python == yes ]]
 }
 
-# Prints a line of its own.
+# Prints a line of this script.
 say() {
     printf '%s\n' "$*" | tee -a "$folder/gpu_check.txt"
 }
 
-# Whether all GPUs are what the bundle's NCCL has code for.
+# Whether the bundle's NCCL has code for all GPUs.
 only_hopper() {
     local capabilities
     capabilities=$(briefly nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) || return 1
     [[ -n $capabilities ]] && ! grep -qvx '9\.[0-9]' <<<"$capabilities"
 }
 
-# Whether the machine has one where programs find it.
+# Whether the machine has an NCCL that programs find.
 has_nccl() {
     local place
     if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libnccl.so.2* ]]; then return; fi
@@ -98,7 +99,7 @@ has_nccl() {
     return 1
 }
 
-# Where python3's packages have one, if they do.
+# Prints where python3's packages have NCCL, or nothing.
 nccl_of_python() {
     if ! has_python; then return; fi
     briefly python3 -c '
@@ -108,7 +109,7 @@ print(next((place for place in places if (place / "libnccl.so.2").exists()), "")
 '
 }
 
-# Adds one to `libraries` where the machine has none: that of python3's packages, or the bundle's, which is cut down.
+# If the machine has no NCCL, adds one to `libraries`: from python3's packages, or the bundle's reduced one.
 find_nccl() {
     local place packed=${libraries%%:*}/libnccl.so.2.gz
     if has_nccl; then return; fi
@@ -123,7 +124,7 @@ find_nccl() {
     fi
 }
 
-# What there is, in short.
+# Prints a summary of the machine and its software.
 describe_machine() {
     sed -n 's/^PRETTY_NAME=//p' /etc/os-release
     getconf GNU_LIBC_VERSION
@@ -140,7 +141,7 @@ for package in importlib.metadata.distributions():
     program onebit_info
 }
 
-# Text as JSON: a log may have any bytes, and be cut anywhere.
+# Text as a JSON string: a log may contain any bytes and be cut anywhere.
 quoted() {
     printf '"%s"' "$(LC_ALL=C tr -cd '\11\12\40-\176' <<<"$1" |
         sed -z 's/[\\"]/\\&/g; s/\t/\\t/g; s/\n$//; s/\n/\\n/g')"
@@ -152,7 +153,7 @@ row() {
         "$(quoted "$1")" "$2" "$(quoted "$3")" "$4" "${5:+, \"log\": $(quoted "$5")}"
 }
 
-# Writes all that was found so far.
+# Writes all results so far.
 write_report() {
     local part=$folder/gpu_check.json.part name all
     all=$(printf ',\n%s' "${steps[@]}")
@@ -166,7 +167,7 @@ write_report() {
     mv "$part" "$folder/gpu_check.json"
 }
 
-# Passes the beginning of a log on as it comes in, and its end when it is there; what lies between is left out.
+# Passes on a log's beginning at once and its end when the log is complete; leaves out the middle.
 kept() {
     local bytes=$((512 << 10)) end=$work/end.txt
     stdbuf -o0 head -c "$bytes" 2>/dev/null || head -c "$bytes"
@@ -174,7 +175,7 @@ kept() {
     if [[ -s $end ]]; then printf '\n[... the end of the log:]\n' | cat - "$end"; fi
 }
 
-# Two places for what a command prints.
+# The two places for a command's output.
 show() {
     kept | tee -a "$log" "$folder/gpu_check.txt"
 }
@@ -182,19 +183,19 @@ note() {
     kept >>"$folder/gpu_check.txt"
 }
 
-# Runs a command for so many seconds: PLACE SECONDS COMMAND...
+# Runs a command for at most SECONDS: PLACE SECONDS COMMAND...
 run_into() {
     local place=$1 step_end=$((SECONDS + $2)) code=0 reader
     {
         reader=$!
         "${@:3}" || code=$?
     } > >("$place") 2>&1
-    # Not for ever: a process that a GPU's driver holds can't be killed, and keeps the log open.
+    # Waits only 5 s: a process that hangs in a GPU's driver can't be killed, and keeps the log open.
     timeout 5 tail -s 0.02 --pid="$reader" -f /dev/null || kill "$reader" 2>/dev/null || true
     return "$code"
 }
 
-# Sets `result` and `reason` by an exit status: CODE SECONDS LIMIT
+# Sets `result` and `reason` according to an exit status: CODE SECONDS LIMIT
 judge() {
     result=failed
     reason="exit status $1"
@@ -204,12 +205,12 @@ judge() {
         77) result=skipped ;;
         124 | 137) if (($2 >= $3)); then reason="took more than $3 s"; fi ;;
     esac
-    # These tests pass where not even one rank has an NCCL.
+    # The NCCL tests pass even if there is no NCCL for one rank.
     if [[ $result == passed ]] && grep -q 'skipped: NCCL with 1 ranks' "$log"; then result=skipped; fi
     if [[ $result == skipped ]]; then reason=$(sed -n '/skipped: /{s/.*skipped: //p;q}' "$log"); fi
 }
 
-# Prints a step's name, runs it for at most so many seconds, and until `until`: NAME SECONDS COMMAND... Sets `result` to
+# Prints a step's name, runs it for at most SECONDS and at most until `until`: NAME SECONDS COMMAND... Sets `result` to
 # passed, skipped or failed. Adds to `table` and `steps` (JSON).
 step() {
     local name=$1 limit=$2 begin=$SECONDS code=0 reason='no time left' log=$work/step.txt end=''
@@ -231,7 +232,7 @@ step() {
     table+=("$(printf '%-60s %4d s  %s' "$name" $((SECONDS - begin)) "$result${reason:+: $reason}")")
 }
 
-# Whether a file is all of a report. Without python3: as those who write it end it.
+# Whether a file is a complete report. Without python3, checks only its first and last line.
 is_report() {
     if [[ ! -s $1 ]]; then return 1; fi
     if has_python; then
@@ -241,7 +242,7 @@ is_report() {
     fi
 }
 
-# A benchmark's step: NAME KEY SECONDS COMMAND... What it writes as JSON, be it a part, comes into `figures` by the key.
+# A benchmark's step: NAME KEY SECONDS COMMAND... The JSON that it writes, even a part, is stored in `figures[KEY]`.
 measure() {
     local file=$folder/figures.json
     rm -f "$file"
@@ -251,7 +252,7 @@ measure() {
     write_report
 }
 
-# The worst of results.
+# Prints the worst result.
 worst() {
     case " $* " in
         *" failed "*) echo failed ;;
@@ -260,12 +261,12 @@ worst() {
     esac
 }
 
-# Tests that a file has: NAME SECONDS SPECIFICATION
+# Runs the tests of a file: NAME SECONDS SPECIFICATION
 run_tests() {
     step "$1" "$2" program onebit_cuda_tests -# -d yes --abortx 50 "$3"
 }
 
-# The same once more, slowly and in words, into the log alone.
+# Runs them again, slowly and with details, only into the log: NAME SPECIFICATION
 run_tests_once_more() {
     local limit=$((until - SECONDS))
     if ((limit < 3)); then return; fi
@@ -274,8 +275,8 @@ run_tests_once_more() {
         program onebit_cuda_tests -# -s -d yes --abortx 50 "$2" || true
 }
 
-# A file at a time, named by Catch2 after the sources: what crashes, hangs or leaves the GPU in an error doesn't hide the
-# tests of other files. Most of the time is left to the benchmarks. Sets `result`.
+# Runs the tests of one source file at a time, by Catch2's tag for the file: a crash, a hang or a GPU error in one file
+# doesn't affect the tests of other files. Leaves most of the time to the benchmarks. Sets `result`.
 run_all_tests() {
     local before=$until until=$((SECONDS + 210)) step_end=$((SECONDS + 30)) file files results=() failed=()
     if ((until > before)); then until=$before; fi
@@ -287,13 +288,13 @@ run_all_tests() {
     done
     for file in "${failed[@]}"; do run_tests_once_more "Tests: $file" "[#$file]$visible"; done
     if [[ -z $files ]]; then
-        run_tests "Tests" 120 "$visible" # which says why
+        run_tests "Tests" 120 "$visible" # its output says why
         results=("$result")
     fi
     result=$(worst "${results[@]}")
 }
 
-# Sets `nccl`, and adds to `results` what failed: there need not be an NCCL.
+# Sets `nccl`, and adds only failures to `results`: NCCL is optional.
 run_nccl() {
     local ranks
     run_tests "NCCL in one process" 60 '[nccl]'
@@ -303,7 +304,7 @@ run_nccl() {
     fi
     for ranks in 2 4; do
         step "NCCL between $ranks processes" 75 program onebit_nccl_processes "$ranks"
-        # It need not let four ranks share a GPU.
+        # NCCL need not allow four ranks to share a GPU.
         if ((ranks == 2)) || [[ $result == failed ]]; then nccl=$result; fi
         if [[ $result == failed ]]; then results+=(failed); fi
     done
@@ -311,7 +312,7 @@ run_nccl() {
     if [[ $result == failed ]]; then results+=(failed); fi
 }
 
-# Of as many elements as cuda_allreduce_benchmark has.
+# With the same numbers of elements as cuda_allreduce_benchmark.
 time_over_nccl() {
     if [[ $nccl != passed ]]; then
         echo "skipped: NCCL between processes: $nccl"
@@ -320,7 +321,7 @@ time_over_nccl() {
     program onebit_nccl_processes --time $((1 << 18)) $((1 << 22)) $((1 << 26)) "$@"
 }
 
-# What has PyTorch's tensors, beside the same in the host's memory.
+# Compares calls on PyTorch's tensors in the GPU's memory with the same calls on host memory.
 test_python() {
     local place=${libraries%%:*}
     if ! has_python || ! limited python3 -c 'import pytest, torch; assert torch.cuda.is_available()' &>/dev/null; then
@@ -331,7 +332,7 @@ test_python() {
         --durations=5 "$scripts/python/tests/test_torch_cuda.py"
 }
 
-# Times a rival: SCRIPT, KEY OF ONEBIT'S FIGURES, OPTIONS...
+# Times another library beside onebit: SCRIPT, KEY OF ONEBIT'S FIGURES, OPTIONS...
 beside() {
     if [[ -z ${figures[$2]:-} ]]; then
         echo "skipped: there are no figures of onebit's"
@@ -353,7 +354,7 @@ beside_deepspeed() {
     beside deepspeed_allreduce.py allreduce "${processes[@]}" "$@"
 }
 
-# What the figures come to beside what they are to reach, into the report and printed.
+# Compares the figures with their targets; prints the result and adds it to the report.
 add_targets() {
     if has_python; then
         timeout 30 python3 "$scripts/gpu_targets.py" "$folder/gpu_check.json" 2>&1
@@ -371,7 +372,7 @@ check_all() {
     run_all_tests
     tests=$result
     results+=("$result")
-    step "PyTorch's tensors in the GPU's memory" 150 test_python # which need not be there
+    step "PyTorch's tensors in the GPU's memory" 150 test_python # optional
     if [[ $result == failed ]]; then results+=("$result"); fi
     measure "Kernels beside a copy from device to device" kernels 60 program cuda_kernel_benchmark
     results+=("$result")
@@ -380,7 +381,7 @@ check_all() {
     measure "Allreduces between two ranks on one GPU" allreduce 60 program cuda_allreduce_benchmark
     results+=("$result")
     run_nccl
-    # They need not be there.
+    # PyTorch and DeepSpeed are optional.
     measure "PyTorch's fused Adam beside onebit's steps" torch 90 beside torch_fused_adam.py passes
     if [[ $result == failed ]]; then results+=("$result"); fi
     measure "DeepSpeed's compressed allreduce beside onebit's" deepspeed 120 beside_deepspeed
@@ -415,9 +416,9 @@ main() {
     work=$(mktemp -d)
     trap clean_up EXIT
     trap 'exit 1' HUP INT TERM
-    # What hangs is to say so before its step's time is over.
+    # A hanging test must report its hang before its step's time is over.
     export ONEBIT_TIMEOUT=${ONEBIT_TIMEOUT:-30} ONEBIT_TEST_WATCHDOG=${ONEBIT_TEST_WATCHDOG:-40} PYTHONUNBUFFERED=1
-    export NCCL_DEBUG=${NCCL_DEBUG:-WARN} # the only way to hear why it fails
+    export NCCL_DEBUG=${NCCL_DEBUG:-WARN} # the only way to learn why NCCL fails
     rm -f "$folder/gpu_check.json"
     : >"$folder/gpu_check.txt"
     check_all || code=$?

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What gpu_check.sh's figures, of the largest size, come to beside what they are to reach.
+"""Compares gpu_check.sh's figures, of the largest size, with their targets.
 
     gpu_targets.py gpu_check.json
 
-Prints a row for each target and adds them to the report: name, value, bar, met; null where it was not measured.
+Prints a row for each target and adds them to the report: name, value, bar, met; null if it was not measured.
 """
 
 import json
@@ -26,7 +26,7 @@ def look_up(figures, *way):
 
 
 def slowest_pass(report):
-    """The pass that falls furthest short of a copy. What adds sketches up moves next to nothing."""
+    """The slowest pass relative to a copy. Leaves out add_sketches, which moves almost no data."""
     cases = look_up(report, "passes", "largest", "cases") or {}
     passes = {name: case["of_copy"] for name, case in cases.items()
               if name not in ("copy", "add_sketches") and not name.endswith((", one tensor", ", several tensors"))}
@@ -34,7 +34,7 @@ def slowest_pass(report):
 
 
 def ratio(figures, name, other):
-    """Time over time of two forms, of the largest size."""
+    """The ratio of two forms' times, of the largest size."""
     forms = look_up(figures, "largest", "forms") or {}
     if name not in forms or other not in forms:
         return None
@@ -42,7 +42,7 @@ def ratio(figures, name, other):
 
 
 def targets(report):
-    """Name, relation, bar and value, of each."""
+    """Name, relation, bar and value of each target."""
     kernels = ("kernels", "largest", "cases")
     times = ("deepspeed", "largest", "times_deepspeed")
     slowest, of_copy = slowest_pass(report)
@@ -76,7 +76,7 @@ def main():
     with open(path + ".part", "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
-    os.replace(path + ".part", path)  # whole, or as it was
+    os.replace(path + ".part", path)  # complete, or unchanged
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
 """Do the defaults go wrong on hard problems? Trains on three with every kind of optimizer, and tabulates in Markdown.
 
 The problems are an ill-conditioned quadratic, a sparse logistic regression and scikit-learn's digits; four ranks in one
-process, every setting at its default but the learning rate. A second table, and a plot, have the same beside DeepSpeed's
-formulas, frozen after a fifth of the steps. A third has 1-bit Adam frozen too early on purpose, its variance followed
-or not, compressing updates or, as in the papers, momenta, and frozen by the paper's rule. What is finished is not run again, so it may be interrupted.
+process, all settings except the learning rate at their defaults. A second table, and a plot, compare the same with
+DeepSpeed's formulas, frozen after a fifth of the steps. A third table has 1-bit Adam frozen too early on purpose: with
+its variance followed or not, with compressed updates or, as in the papers, momenta, and frozen by the paper's rule.
+Finished runs are not repeated: this script may be interrupted.
 
 Before (Debian 12):
   scripts/packages.sh build openmpi bench && pip install scikit-learn matplotlib
@@ -99,7 +100,7 @@ def print_defaults(options):
 
 
 def ratios(options, problem, kind, *more):
-    """Losses over the dense rival's, of all rates and seeds; a run that fails counts as infinite."""
+    """Losses divided by the dense optimizer's, of all rates and seeds; a failed run counts as infinite."""
     dense_kind = DENSE[kind]
     found = []
     for factor in FACTORS:

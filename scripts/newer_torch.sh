@@ -28,14 +28,14 @@ die() { # STATUS MESSAGE
 }
 
 packages_of() { # SUITE
-    # What libonebit.so needs, and what the tests need; of the BLAS variants the one that threads may call at once.
+    # For libonebit.so and for the tests; the BLAS variant that several threads may call at once.
     echo libhwloc15 libhwy1t64 python3-torch python3-numpy python3-pytest python3-mpi4py libopenblas0-pthread
     if [[ $1 == forky ]]; then echo python3-accelerate python3-transformers python3-venv; fi
 }
 
-# Debian has no Lightning. It is all Python, and so are the packages that PyPI gives with it.
+# Debian has no Lightning. Lightning and its dependencies on PyPI are pure Python.
 add_lightning() { # FOLDER
-    install -D --mode=644 /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt" # a company's own, too
+    install -D --mode=644 /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt" # also a company's
     chroot "$1" python3 -m venv --system-site-packages /opt/onebit
     chroot "$1" /opt/onebit/bin/pip install --disable-pip-version-check --quiet lightning
 }
@@ -52,15 +52,15 @@ make_root() { # SUITE FOLDER
     rm -rf "$part"
     mkdir -p "$part"
     echo "==> Making $2 of Debian $1; it takes some minutes"
-    # sid's script, for an older debootstrap has none of a newer suite's
+    # sid's script, as an older debootstrap has no script for a newer suite
     quietly debootstrap --variant=minbase "$1" "$part" "$mirror" sid
     quietly chroot "$part" apt-get --yes --no-install-recommends install "${packages[@]}"
     if [[ $1 == forky ]]; then quietly add_lightning "$part"; fi
     rm -rf "$part"/var/cache/apt/archives/*.deb
-    mv "$part" "$2" # a root folder that isn't whole never has its name
+    mv "$part" "$2" # an incomplete root folder never has this name
 }
 
-# In a mount namespace of its own, so that nothing stays mounted.
+# Uses a new mount namespace, so that nothing stays mounted.
 run_inside() { # FOLDER LIBRARY COMMAND...
     local folder=$1 library=$2
     shift 2

@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Installs the Debian packages that the named groups need, if any is missing. Says nothing when all are there.
+# Installs the Debian packages that the named groups need, if any is missing. Prints nothing if all are installed.
 
 set -euo pipefail
 
@@ -10,25 +10,25 @@ usage() {
     cat <<'END'
 usage: scripts/packages.sh GROUP...
 
-Installs, by apt, what is missing of the Debian packages of the groups:
+Installs the missing Debian packages of the named groups with apt:
   build    compiler, CMake and the libraries that onebit is built with
   openmpi  Open MPI
   mpich    MPICH
   test     for the tests
   bench    for the benchmarks
-  simulation  for those on simulated clusters
-  clang    the other compiler
+  simulation  for the benchmarks on simulated clusters
+  clang    clang, the second compiler
   fuzz     clang with libFuzzer, for scripts/fuzz.sh
   style    for scripts/check_format.sh
   tidy     clang-tidy
   text     for the examples that train a language model
   python   for the tests of the Python package
-  ccache   for builds that compile the same again
+  ccache   a compiler cache, for repeated builds
   deb      for scripts/deb.sh
   site     for scripts/site.sh
   slurm    for scripts/slurm_check.sh
   cross    for scripts/cross_aarch64.sh
-  torch    for the one of them that uses libtorch, and for the drawing of its curves
+  torch    for the language-model example with libtorch, and for drawing its curves
 Run it as root, or as a user who may use sudo.
 END
 }
@@ -47,13 +47,13 @@ packages_of() {
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
         clang) echo clang ;;
-        fuzz) echo clang libclang-rt-14-dev llvm ;; # llvm-symbolizer: whose crash it was
+        fuzz) echo clang libclang-rt-14-dev llvm ;; # llvm-symbolizer: names the function that crashed
         style) echo clang-format ;;
         tidy) echo clang-tidy ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
-        # The BLAS variant that threads may call at once, as the tests' ranks do.
+        # The BLAS variant that several threads may call at once, as the tests' ranks do.
         python) echo python3-torch python3-numpy python3-mpi4py python3-pytest python3-venv libopenblas0-pthread ;;
-        # Of the BLAS variants the one without threads: each rank has one core.
+        # The BLAS variant without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         ccache) echo ccache ;;
         deb) echo dpkg-dev debootstrap file python3 ;;
@@ -99,7 +99,7 @@ main() {
     done
     command -v dpkg-query >/dev/null || die "this is no Debian: install by other means what CONTRIBUTING.md lists"
     for group in "$@"; do
-        list=$(packages_of "$group") # not in the for: set -e would not see it fail there
+        list=$(packages_of "$group") # not inside "for": set -e would ignore a failure there
         for package in $list; do
             if ! is_installed "$package"; then missing+=("$package"); fi
         done

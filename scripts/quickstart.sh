@@ -36,7 +36,7 @@ explain_failure() {
     if ((code != 0)); then echo "quickstart.sh: failed at: $step. $hint" >&2; fi
 }
 
-# The text alone: bible prints "Gen1:1 In the beginning ...", one verse a line.
+# Writes the text without verse numbers: bible prints "Gen1:1 In the beginning ...", one verse per line.
 make_bible() {
     bible -f 'Gen1:1-Rev22:21' | sed 's/^[^ ]* //' >"$1.part"
     mv "$1.part" "$1"
@@ -46,9 +46,9 @@ train() {
     local -a mpi_options=(--oversubscribe -n "$ranks")
     local progress=lines
     if ((EUID == 0)); then mpi_options+=(--allow-run-as-root); fi
-    # The program cannot tell by itself: what it writes to is made by mpirun.
+    # The program can't detect a terminal itself: mpirun redirects its output.
     if [[ -t 1 ]]; then progress=bar; fi
-    # By its full name: where two MPIs are installed, plain mpirun may be the other one's.
+    # By its full name: if two MPIs are installed, mpirun may be that of the other MPI.
     mpirun.openmpi "${mpi_options[@]}" "$build/examples/train_lm" "$@" --progress "$progress"
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kills, stops or cuts off a rank in a collective call under real MPI and judges what the other ranks make of it.
+"""Kills, stops or cuts off a rank in a collective call under real MPI and checks how the other ranks' calls end.
 
-Each fault is a job of its own (tests/reliability/driver.cpp), whose ranks make one call again and again. The seed picks
-the number of ranks, the victim, the moment and the fault. Judged of each survivor: its last call ended with TIMEOUT or
+Each fault has its own job (tests/reliability/driver.cpp), whose ranks make one call again and again. The seed picks the
+number of ranks, the victim, the moment and the fault. Checked for each survivor: its last call ended with TIMEOUT or
 TRANSPORT, no later than ONEBIT_TIMEOUT + 1 s + the allowance after the fault, and its message names the victim. With
---cuts some jobs run on one host per rank (tools/netlab), and the fault takes the victim's network away: the victim is a
-survivor too then, and has to name one of the others.
-Prints one line per call and one in all; fails where a count is not as it should be.
+--cuts some jobs run on one host per rank (tools/netlab), and the fault takes the victim's network away: then the victim
+is a survivor, too, and its message must name one of the other ranks.
+Prints one line per call and one for all calls; fails if a count is wrong.
 """
 
 import argparse
@@ -40,12 +40,12 @@ LAUNCHERS = {
                 "--mca", "mpi_yield_when_idle", "1"],
     "mpich": ["mpiexec.hydra", "-disable-auto-cleanup"],
 }
-# UCX, which MPICH may talk by, ends a program that reads from a dead process (process_vm_readv): not by that way.
+# UCX, which MPICH may use, ends a program that reads from a dead process (process_vm_readv): this way is disabled.
 ENVIRONMENT = {"openmpi": {}, "mpich": {"UCX_TLS": "^cma"}}
 BUILDS = {"openmpi": "build/release", "mpich": "build/release-mpich"}
 TIMEOUT, TRANSPORT = 11, 10  # onebit_status_t
 PATIENCE = 2                 # ONEBIT_TIMEOUT
-# MPI's own duplication of a communicator doesn't tell who is missing (docs/RELIABILITY.md): counted, not a failure.
+# MPI's duplication of a communicator doesn't report the missing rank (docs/RELIABILITY.md): counted, not a failure.
 NAMES_NOBODY = "MPI_Comm_idup: "
 HANG = 15                    # seconds after the fault
 COLUMNS = ["faults", "survivors", "ended", "named", "excused", "hangs", "late", "wrong", "died", "no start"]
@@ -66,7 +66,7 @@ def parse_arguments():
 
 
 class Rank:
-    """What a rank has written."""
+    """The output of a rank."""
 
     def __init__(self, path):
         text = path.read_text(errors="replace") if path.exists() else ""
@@ -96,7 +96,7 @@ def names(message, victim):
 
 
 class Job:
-    """The ranks of one mpirun, on this host, or each on one of its own."""
+    """The ranks of one mpirun, all on this host, or each on its own host."""
 
     def __init__(self, options, call, seed, ranks, in_lab):
         self.folder = Path(tempfile.mkdtemp(prefix="onebit-reliability-"))
@@ -122,7 +122,7 @@ class Job:
         return [Rank(self.folder / f"state.{rank}") for rank in range(self.ranks)]
 
     def wait(self, condition, seconds):
-        """Whether the condition became true of the ranks."""
+        """Waits for the condition; returns whether it became true for the ranks."""
         end = time.monotonic() + seconds
         while not condition(self.read()):
             if time.monotonic() > end:
@@ -134,14 +134,14 @@ class Job:
         return (self.folder / "output").read_text(errors="replace").strip()[-300:]
 
     def freeze_launcher(self):
-        """Stops mpiexec and its proxies: MPICH's end all ranks with the first, -disable-auto-cleanup or not."""
+        """Stops mpiexec and its proxies: MPICH's end all ranks when one ends, even with -disable-auto-cleanup."""
         children = subprocess.run(["pgrep", "-P", str(self.mpirun.pid)], capture_output=True, text=True, check=False)
         self.launchers = [self.mpirun.pid, *map(int, children.stdout.split())]
         for pid in self.launchers:
             os.kill(pid, signal.SIGSTOP)
 
     def close(self):
-        """Ends what is left of the job; its ranks have process groups of their own."""
+        """Ends the rest of the job; its ranks have their own process groups."""
         for rank in self.read():
             rank.kill()
         for pid in self.launchers:
@@ -164,13 +164,13 @@ def backtrace(pid):
 
 
 def set_network(pid, state):
-    """Of the host on which the rank runs, up or down."""
+    """Sets the network of the rank's host up or down."""
     host = subprocess.run(["ip", "netns", "identify", str(pid)], capture_output=True, text=True, check=True).stdout
     subprocess.run(["ip", "-n", host.strip(), "link", "set", "eth0", state], check=True)
 
 
 def strike(job, victim, fault, survivors):
-    """Does it, and waits until the survivors have ended or given no sign for HANG seconds. When it was done."""
+    """Causes the fault; waits until the survivors have ended or shown no sign for HANG seconds. Returns its time."""
 
     def ended(ranks):
         return all(ranks[rank].failure or not ranks[rank].alive() for rank in survivors)
@@ -181,7 +181,7 @@ def strike(job, victim, fault, survivors):
         set_network(pid, "down")
     else:
         os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
-    if fault == "stop and continue":  # once the others have given it up
+    if fault == "stop and continue":  # once the other ranks have given it up
         job.wait(ended, PATIENCE + 2)
         os.kill(pid, signal.SIGCONT)
     job.wait(ended, at + HANG - time.monotonic())

@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Kills, stops and cuts off ranks in every collective call, and sees whether the others end as they should.
+# Kills, stops and cuts off ranks in every collective call, and checks whether the other ranks end as promised.
 
 set -euo pipefail
 
@@ -11,9 +11,9 @@ usage() {
 usage: scripts/reliability.sh --short [OPTION...]    one fault in each call, with Open MPI: a minute and a half
        scripts/reliability.sh --long [OPTION...]     208 faults with each of Open MPI and MPICH: half an hour
 
---long cuts hosts off, too, and needs root for it.
+--long also cuts hosts off, which needs root.
 
-Options go on to scripts/reliability.py (--help): --build DIR, --seed S, --call NAME, ... Before:
+Options are passed to scripts/reliability.py (--help): --build DIR, --seed S, --call NAME, ... Run this before:
   cmake --preset release && cmake --build --preset release --target onebit_reliability
 and for --long the same with release-mpich. docs/RELIABILITY.md says what is promised.
 END_OF_USAGE

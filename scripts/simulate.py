@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an allreduce takes on clusters that nobody here has: the library's collectives and MPI code under SimGrid's SMPI.
+"""How long does an allreduce take on large clusters? Runs the library's collectives and MPI code under SimGrid's SMPI.
 
-The network, MPI's messages and who waits for whom are simulated; the library's code that sends them is the real one. What the
-cores do takes the time that RATES says, and touches no value, so that 256 ranks with 340 million parameters each fit into one
-machine. What is simulated is kept in RESULTS and not simulated again. Prints tables in Markdown: few values, averaged exactly
-(some minutes); simulated beside measured (tools/netlab, with --measure, as root); the large clusters; and racks whose links to
-each other are slower than their hosts'.
+The network, MPI's messages and the waiting of ranks are simulated; the library's code that sends messages is the real
+code. Computation takes the time that RATES gives, and accesses no values, so that 256 ranks with 340 million parameters
+each fit into one machine. Results are kept in RESULTS and not simulated again. Prints tables in Markdown: few values,
+averaged exactly (some minutes); simulated beside measured (tools/netlab, with --measure, as root); the large clusters;
+and racks whose links to each other are slower than their hosts' links.
 
 Before (Debian 12): scripts/packages.sh build openmpi bench simulation
                     cmake --preset release && cmake --build --preset release --target simulation osu_onebit_allreduce
@@ -66,7 +66,7 @@ def parse_arguments():
 
 
 def write_cluster(folder, network, hosts, ranks_per_host, uplinks):
-    """One switch; or a switch for each rack, with so many links to the one between racks, of the hosts' bandwidth each."""
+    """One switch; or a switch per rack with `uplinks` links to the switch between racks, each like a host's link."""
     bandwidth, latency, _ = NETWORKS[network]
     racks = f' topology="FAT_TREE" topo_parameters="2;{RACK},{hosts // RACK};1,1;1,{uplinks}"' if uplinks else ""
     platform = folder / "platform.xml"
@@ -81,8 +81,8 @@ def write_cluster(folder, network, hosts, ranks_per_host, uplinks):
 
 
 def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1, uplinks=0, poll=None):
-    """Microseconds of a call; None if it took too long to find out."""
-    # How often a rank that waits looks, simulated; every message costs it one look.
+    """Microseconds of a call; None if the simulation took too long."""
+    # The simulated time between two polls of a waiting rank; every message costs one poll.
     large = count > 100 * SMALL
     poll = poll or (1e-5 if large else 1e-7)
     rates = {name: rate * slower for name, rate in RATES.items()}
@@ -113,7 +113,7 @@ def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=
 
 
 class Results:
-    """What has been found out before, by a name for each."""
+    """Earlier results, each by its name."""
 
     def __init__(self, path):
         self.path = path
@@ -131,7 +131,7 @@ class Results:
         return self.values[name]
 
 
-# ---- beside what is real ----
+# ---- beside measurements ----
 
 COMPARED_COUNT = 16 << 20
 # Network, hosts, ranks on each, forms.
@@ -140,7 +140,7 @@ COMPARED = [(network, hosts, ranks, algorithms) for network in ("100 Mbit/s", "1
 
 
 def measure(algorithm):
-    """Microseconds of the form and of MPI_Allreduce, by the benchmark on the hosts of the lab that is up."""
+    """Microseconds of the form and of MPI_Allreduce, measured by the benchmark on the lab's hosts."""
     command = [str(NETLAB), "run", "--name", LAB, "--mpi", "openmpi", "--", str(OSU), "-f", "-m", "64M:64M", "-i", "3", "-x", "1",
                "--check", "none", "--algorithm", algorithm]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -195,7 +195,7 @@ def name_of(algorithm):
 
 
 def clusters():
-    """Network, hosts, ranks per host, elements, forms; what takes longest to simulate comes last."""
+    """Network, hosts, ranks per host, elements, forms; the slowest simulations come last."""
     networks = ("10 Gbit/s", "100 Gbit/s")
     for network in networks:
         for hosts in (16, 64):
@@ -208,7 +208,7 @@ def clusters():
     for hosts in (16, 64):
         for network in networks:
             yield network, hosts, 1, SMALL, ("mpi", "flat", "bruck")
-    for network in networks:  # with more elements every message's look at the network would take hours
+    for network in networks:  # with more elements every message's poll would take hours
         yield network, 256, 1, SMALL // 10, ("mpi", "flat", "bruck")
 
 
@@ -253,7 +253,7 @@ FEW_COUNTS = (64, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
 def few_values(options, results):
-    """A checked call over MPI_Allreduce; microseconds of both."""
+    """The ratio of a checked call to MPI_Allreduce; microseconds of both."""
     lines = ["| network | hosts | " + " | ".join(f"{count * 4 / 1024:g} KiB" for count in FEW_COUNTS) + " |",
              "| --- " * (2 + len(FEW_COUNTS)) + "|"]
     for network in ("10 Gbit/s", "100 Gbit/s"):

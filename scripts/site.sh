@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes a site of docs/, the headers and the Python package, and looks whether it is whole.
+# Makes a site of docs/, the headers and the Python package, and checks whether it is complete.
 
 set -euo pipefail
 
@@ -10,9 +10,9 @@ usage() {
     cat <<'END'
 usage: scripts/site.sh [BUILD]
 
-Installs what is missing (Debian; needs root or sudo) and builds build/site/html/index.html. BUILD is a folder with a
-built libonebit.so, whose Python package is described; default: build/release. Fails where Sphinx warns of anything, a
-link leads nowhere, or a public function is not described.
+Installs what is missing (Debian; needs root or sudo) and builds build/site/html/index.html. BUILD (default:
+build/release) is a folder with a built libonebit.so, which the description of the Python package needs. Fails if Sphinx
+warns of anything, a link is broken, or a public function is not described.
 END
 }
 
@@ -28,7 +28,7 @@ main() {
         exit 1
     fi
     scripts/packages.sh site python
-    rm -rf build/site # Sphinx tells of a page's warnings only when it reads that page
+    rm -rf build/site # Sphinx reports a page's warnings only when it reads that page
     export ONEBIT_SITE_XML=$PWD/build/site/xml PYTHONDONTWRITEBYTECODE=1
     ONEBIT_LIBRARY=$(realpath "$library") /usr/bin/python3 -m sphinx -q -W --keep-going -b html -d build/site/doctrees \
         docs build/site/html

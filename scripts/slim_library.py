@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Copies a shared library, compressed, with the GPU code of one architecture alone: NCCL has 218 MB, of which one GPU needs 13.
+"""Copies a shared library, compressed, with the GPU code of only one architecture: of NCCL's 218 MB, one GPU needs 13.
 
     slim_library.py /usr/lib/libnccl.so.2 90 lib/libnccl.so.2.gz
 
-Code for other GPUs, relocatable code, which nothing at run time reads, and debug information become zeroes, and no byte changes
-its place. Unpacked by gzip -d, the library is used as the original is.
+Replaces code for other GPUs, relocatable code, which is not read at run time, and debug information by zeroes; no byte
+changes its place. After gzip -d, the library is used like the original.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 FATBIN = ".nv_fatbin"
 UNREAD = ("__nv_relfatbin", ".debug_")
-# What lies in .nv_fatbin: images, of headers and entries, each of which is a header and the code of one architecture.
+# .nv_fatbin contains images. An image has a header and entries; an entry has a header and one architecture's code.
 IMAGE_MAGIC = 0xBA55ED50
 IMAGE = struct.Struct("<IHHQ")           # magic, version, bytes of the header, bytes of what follows it
 ENTRY = struct.Struct("<HHIQIIHHI")      # kind, version, bytes of the header, of the code, ..., ..., minor, major, architecture
@@ -42,7 +42,7 @@ def entries(library, place, length):
     while place < end:
         magic, _, header, size = IMAGE.unpack_from(library, place)
         if magic != IMAGE_MAGIC:
-            place += 8  # between images there may be room
+            place += 8  # there may be gaps between images
             continue
         entry, place = place + header, place + header + size
         while entry < place:
@@ -56,7 +56,7 @@ def clear(library, place, length):
 
 
 def slim(library, architecture):
-    """Returns the bytes of code that are left."""
+    """Returns how many bytes of code are left."""
     left = 0
     for name, place, length in list(sections(library)):
         if name.startswith(UNREAD):

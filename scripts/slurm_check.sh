@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Does what docs/tutorials/slurm.md says, on a Slurm of its own: one machine, private to this script.
+# Runs the commands of docs/tutorials/slurm.md on a Slurm with one machine, which only this script uses.
 
 set -euo pipefail
 
@@ -11,11 +11,11 @@ usage() {
 usage: scripts/slurm_check.sh [BUILD]
 
 Needs root. Installs Slurm where it is missing (Debian), starts its daemons with a configuration in a new folder, runs the
-page's programs with what BUILD (default: build/release) installs, and ends the daemons.
+tutorial's programs with an installation of BUILD (default: build/release), and ends the daemons.
 END
 }
 
-# FOLDER: the daemons' configuration and state.
+# FOLDER: where the daemons' configuration and state are.
 configure() {
     local -r folder=$1 host=$(hostname -s) port=$((20000 + RANDOM % 10000 * 2))
     mkdir "$folder/state" "$folder/spool"
@@ -51,7 +51,7 @@ END
 start() {
     local -r folder=$1
     munged --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munged.pid" \
-        --log-file="$folder/munged.log" --seed-file="$folder/munge.seed" 2>/dev/null # that the folder is root's
+        --log-file="$folder/munged.log" --seed-file="$folder/munge.seed" 2>/dev/null # warns of root's folder
     slurmctld
     slurmd
     local i

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How should 1-bit Adam treat elements whose variance is small? Trains in NumPy by five ways, and tabulates in Markdown.
 
-After the freeze one scale s serves a block, and as the papers have it an element moves by s / D, D = sqrt(v) + eps.
-Where that is further than Adam can go, the element is guarded:
+After the freeze a block has one scale s. In the papers an element moves by s / D, with D = sqrt(v) + eps. If this is
+further than Adam can move, the element is guarded:
   momenta   not at all: as in the papers
   floor     D is at least s / bound
-  exact     its momentum is averaged exactly, and has no part in s
-  updates   nothing has to be: g / D is what is compressed
+  exact     its momentum is averaged exactly, and does not contribute to s
+  updates   no element needs a guard: g / D is compressed
 The bound is Adam's largest step, (1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)), 7.3 for 0.9 and 0.999; s is
-that of the freeze. Four ranks; v is frozen after step 1000, and not followed. Each block is a rank's chunk.
+the scale at the freeze. Four ranks; v is frozen after step 1000, and not followed. Each block is a rank's chunk.
 
 Before: pip install numpy scikit-learn
 """
@@ -164,7 +164,7 @@ class Compressed:
 
 
 class Frozen:
-    """What the way of a training makes of each step after the freeze."""
+    """The updates after the freeze, by one of the ways."""
 
     def __init__(self, way, m, v):
         self.way = way

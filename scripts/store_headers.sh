@@ -2,9 +2,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Stores the public headers as those of their version, MAJOR.MINOR, in tests/abi, where the tests find what programs were
-# compiled against: when a minor version is released, and before that whenever its structs have changed. Headers of a
-# version that has been released (the tag vMAJOR.MINOR.0) are not replaced.
+# Stores the public headers in tests/abi under their version, MAJOR.MINOR. The tests compare later headers with these.
+# Run this when a minor version is released, and before its release whenever its structs have changed. Headers of a
+# released version (with a tag vMAJOR.MINOR.0) are not replaced.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."

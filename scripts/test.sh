@@ -11,9 +11,9 @@ usage() {
 usage: scripts/test.sh [PRESET...]
 
 Installs what is missing (Debian; needs root or sudo), builds everything and runs all tests, once for each preset of
-CMakePresets.json that is named. Default: release release-mpich, that is all tests with Open MPI, and with MPICH those in
-which MPI takes part, on 1 and 2 ranks. Simulated clusters and fuzzing are not among them: see CONTRIBUTING.md.
-Others: dev, clang, asan, tsan.
+CMakePresets.json that is named. Default: release release-mpich. These run all tests with Open MPI, and with MPICH the
+tests that use MPI, on 1 and 2 ranks. Simulated clusters and fuzzing are not included: see CONTRIBUTING.md.
+Other presets: dev, clang, asan, tsan.
 END
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's fused Adam on a GPU beside onebit's steps there, of tensors of the same sizes.
+"""Compares PyTorch's fused Adam on a GPU with onebit's steps, on tensors of the same sizes.
 
     cuda_passes_benchmark --json passes.json && torch_fused_adam.py passes.json --json torch.json
 
 torch.optim.Adam(fused=True) on several tensors and on one, timed by events, in turn with a copy from device to device;
-medians. The GPU is kept busy until Python has launched all of a step, for it would wait for Python else: what a step takes
-when it isn't kept busy is reported, too. What onebit took is read from the passes' figures: the launches of a step without
-what goes over the network.
+medians. The GPU is kept busy until Python has launched the whole step; otherwise the GPU would wait for Python. The
+time of a step without this is reported, too. onebit's times are read from the passes' figures: all launches of a step,
+without its network traffic.
 Exit status 77, with the reason: there is no PyTorch, or it has no GPU, or there are no figures.
 """
 
@@ -48,7 +48,7 @@ def make_parameters(torch, elements, sizes):
 
 
 def microseconds(torch, launch, busy):
-    """What the GPU takes, and whether all was launched before it began."""
+    """The GPU's time, and whether all work was launched before the GPU began it."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     if busy:
         torch.cuda._sleep(BUSY_CYCLES)
@@ -97,7 +97,7 @@ def compare_model(torch, size, model, sizes, row):
 
 
 def compare(torch, size, sizes):
-    """A size's rows, printed and as they go into the report."""
+    """Prints a size's rows and returns them for the report."""
     row = {"elements": size["elements"], "torch": {}, "onebit_over_torch": {}, "onebit_over_torch_with_launches": {}}
     for model in MODELS:
         compare_model(torch, size, model, sizes if model == MODELS[0] else [size["elements"]], row)
@@ -126,7 +126,7 @@ def main():
     report = {"torch": torch.__version__, "gpu": gpu, "sizes": []}
     for size in passes["sizes"]:
         report["sizes"].append(compare(torch, size, passes["tensor_sizes"]))
-        if options.json:  # after each size, for it may be killed
+        if options.json:  # after each size, as the script may be killed
             options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 

@@ -2,7 +2,7 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes the Python package's wheel, with the C library in it, as pyproject.toml says.
+# Makes the Python package's wheel, with the C library in it, as pyproject.toml defines it.
 
 set -euo pipefail
 
@@ -38,7 +38,7 @@ get_tools() { # into $work/tools
 make_wheel() { # PIP-OPTION...: into $work/repaired
     quietly pip wheel --disable-pip-version-check --no-deps --no-build-isolation "$@" \
         --wheel-dir "$work/raw" .
-    # MPI's library is the user's own; no other should be needed.
+    # The user has an MPI library; the wheel should need no other library.
     quietly auditwheel repair --exclude 'libmpi.so.*' --exclude 'libmpich.so.*' --wheel-dir "$work/repaired" "$work"/raw/*.whl
     if python3 -m zipfile --list "$work"/repaired/*.whl | grep -q 'onebit\.libs/'; then die "the wheel carries libraries of others"; fi
 }
@@ -47,12 +47,12 @@ make_sdist() { # into $work/sdist
     quietly python3 -m build --sdist --no-isolation --outdir "$work/sdist" .
 }
 
-install_into() { # ENVIRONMENT PIP-ARGUMENT...: into one that has Debian's NumPy and PyTorch
+install_into() { # ENVIRONMENT PIP-ARGUMENT...: a new one with Debian's NumPy and PyTorch
     /usr/bin/python3 -m venv --system-site-packages "$work/$1"
     quietly "$work/$1/bin/pip" install --disable-pip-version-check --quiet --no-deps "${@:2}"
 }
 
-# A stranger's first minutes: an environment of its own, pip install, a program under torchrun.
+# Like a new user: makes an environment, runs pip install, starts a program with torchrun.
 test_wheel() { # WHEEL
     install_into user "$1"
     # Debian's torchrun is older than its Python, and needs --redirects.
@@ -63,7 +63,7 @@ test_wheel() { # WHEEL
     (cd "$work" && "$work/user/bin/onebit-report" --help >/dev/null) || die "the wheel has no onebit-report"
 }
 
-# pip builds the library by itself, with tools that it gets.
+# pip builds the library with tools that pip downloads.
 test_sdist() { # SDIST PIP-OPTION...
     install_into source "$@"
     (cd "$work" && env -u PYTHONPATH -u ONEBIT_LIBRARY "$work/source/bin/python" - "$work/source") <<'END'

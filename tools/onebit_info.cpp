@@ -1,13 +1,13 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shows what this build of onebit has, what it finds on the machine, and by which transports it would reach other ranks
-// from GPUs' memory, and why:
+// Shows the features of this build of onebit, the hardware that it finds on the machine, and the transports by which it
+// would reach other ranks from GPUs' memory, with the reasons:
 //
 //     onebit_info
 //     onebit_info --xml node17.xml --nodes 16     # another machine, as "lstopo node17.xml" dumped it there
 //
-// Runs by itself, not under mpirun.
+// Start it without mpirun.
 
 #include <mpi.h>
 #include <onebit/onebit.h>
@@ -126,8 +126,8 @@ int run_safely(const Options& options) {
     return EXIT_FAILURE;
 }
 
-/// Reads another machine's dump in a process of its own: hwloc doesn't survive every file, nor end on it, nor ask for
-/// little memory. All that a child has to say it says at its end.
+/// Reads another machine's dump in a child process: with some files hwloc crashes, never ends, or allocates much
+/// memory. The child writes all its output at its end.
 int run_apart(const Options& options) {
     const pid_t child = fork();
     if (child < 0) {
@@ -139,7 +139,7 @@ int run_apart(const Options& options) {
         [[maybe_unused]] constexpr rlimit kBytes = {rlim_t{8} << 30, rlim_t{8} << 30};
         constexpr rlimit kNone = {0, 0};
         setrlimit(RLIMIT_CPU, &kSeconds);
-#ifndef __SANITIZE_ADDRESS__ // which maps more than that for itself
+#ifndef __SANITIZE_ADDRESS__ // the sanitizer itself maps more than that
         setrlimit(RLIMIT_AS, &kBytes);
 #endif
         setrlimit(RLIMIT_CORE, &kNone);

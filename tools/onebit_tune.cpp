@@ -7,7 +7,7 @@
 //     mpirun -n 4 onebit_tune -o cluster.json
 //     ONEBIT_TUNING=cluster.json mpirun -n 4 train
 //
-// A program that would rather measure its own communicator each time calls onebit_comm_tune.
+// A program can also call onebit_comm_tune, which measures its own communicator in each run.
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
@@ -42,7 +42,7 @@ struct Options {
 
 using onebit::bench::kCodecNames;
 const std::vector<std::string> kTunedCodecs(kCodecNames.begin(),
-                                            kCodecNames.end() - 1); // powersgd goes by sign's times
+                                            kCodecNames.end() - 1); // powersgd uses sign's times
 
 // Returns the exit status the program must end with at once, or -1. Every rank parses; rank 0 talks.
 int parse(int argc, char** argv, bool talks, Options* options) {
@@ -99,7 +99,7 @@ class Watchdog {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool done_ = false;
-    std::thread thread_; // the last one: it uses the others
+    std::thread thread_; // the last member: it uses the other ones
 };
 
 void print_rows(const std::string& codec, const nlohmann::ordered_json& rows) {
@@ -134,7 +134,7 @@ void print_table(const std::string& file) {
 } // namespace
 
 int main(int argc, char** argv) {
-    unsetenv("ONEBIT_TUNING"); // an earlier table is of no use here, whatever is wrong with it
+    unsetenv("ONEBIT_TUNING"); // not used here; an invalid one must not cause an error
     int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     int rank = 0;
@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
             communicator.tune(codecs, options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
             if (rank == 0) print_table(options.output);
             exit_status = EXIT_SUCCESS;
-        } catch (const std::exception& error) { // the same on every rank, or the others are lost
+        } catch (const std::exception& error) { // the same on every rank, unless other ranks are lost
             if (rank == 0) std::fprintf(stderr, "onebit_tune: %s\n", error.what());
             exit_status = EXIT_FAILURE;
         }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Does what a tutorial says: writes its programs to files, runs its commands, compares what they print.
+"""Runs a tutorial: writes its programs to files, runs its commands, compares their output with the page.
 
   run.py PAGE.md --prefix DIR [--libdir lib64]
 
-A listing with a caption is a file of that name. An "sh" block is run. A "text" block behind it is what it prints; "..."
-there stands for anything. All of it happens in an empty directory.
+A listing with a caption is written to a file of that name. An "sh" block is run. A "text" block after it is the
+expected output; "..." in it matches any text. Everything runs in a new empty directory.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SECONDS = 300
 
 
 def blocks_of(page):
-    """Its (kind, name or None, text)."""
+    """The page's blocks: (kind, name or None, text)."""
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         caption = CAPTION.match(block["body"])
         if caption is None:
@@ -33,7 +33,7 @@ def blocks_of(page):
 
 
 def environment_of(prefix, libdir):
-    """Where tools look for what is installed there. Root may run tests, too, and tests share cores."""
+    """Variables by which tools find the installation, and by which root may run MPI, with ranks that share cores."""
     found = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
                  OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
 

@@ -8,7 +8,7 @@
       python3 deepspeed_checkpoints.py tests/data/deepspeed OneBitAdam float32 &
   done
 
-Each is what save_checkpoint writes after STEPS steps. To it is added "after": the weights after MORE steps.
+Each file is written by save_checkpoint after STEPS steps. Its added entry "after" has the weights after MORE steps.
 NumPy stands in for CuPy, which DeepSpeed's 1-bit optimizers import, so that they run without a GPU.
 """
 
@@ -38,7 +38,7 @@ def numpy_as_cupy():
 
 
 def gather_as_nccl_does(all_gather):
-    """gloo insists on equal shapes, where DeepSpeed passes () for (1,)."""
+    """gloo requires equal shapes, but DeepSpeed passes () for (1,)."""
 
     def gather(tensor_list, tensor, group=None, async_op=False):
         return all_gather(tensor_list, tensor.reshape(tensor_list[0].shape), group, async_op)

@@ -8,8 +8,8 @@
     RANK=$rank LOCAL_RANK=$rank python3 deepspeed_comparison.py OneBitAdam --library deepspeed &
   done
 
-The same model, batches and settings. --wide has 24 tensors of 65536 elements, and next to nothing to compute.
-DeepSpeed's compressed exchange runs on the CPU over gloo, with NumPy in CuPy's place.
+Both use the same model, batches and settings. --wide has 24 tensors of 65536 elements, and almost no computation.
+DeepSpeed's compressed exchange runs on the CPU over gloo, with NumPy instead of CuPy.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def parse_arguments():
 
 
 class Wide(torch.nn.Module):
-    """Each element's gradient is how far it is from the batch's first input."""
+    """Each element's gradient is its difference from the batch's first input."""
 
     def __init__(self):
         super().__init__()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Python adds to a call of the C library, in microseconds and as a ratio: one process, medians.
+"""Measures the time that Python adds to a call of the C library, in microseconds and as a ratio: one process, medians.
 
   ONEBIT_LIBRARY=build/release/libonebit.so PYTHONPATH=python OMP_NUM_THREADS=1 /usr/bin/python3 python/tools/overhead.py
 """
@@ -17,7 +17,7 @@ import onebit.torch
 from onebit._library import library
 
 TENSORS = 200
-LARGE = 50_000  # elements of each of them: ten million in all
+LARGE = 50_000  # elements of each tensor: ten million in all
 
 
 def microseconds(function, before=None, calls=1000):
@@ -44,7 +44,7 @@ def allreduce():
 
 
 class Steps:
-    """OneBitAdam over 200 tensors, in the compression stage, whose gradients lie now here and now there."""
+    """OneBitAdam over 200 tensors, in the compression stage, whose gradients alternate between addresses."""
 
     def __init__(self, elements):
         (self.comm,) = onebit.loopback(1)
@@ -57,7 +57,7 @@ class Steps:
             self.optimizer.step()
 
     def move(self):
-        """Every gradient to another address, as zero_grad(set_to_none=True) and a backward pass do."""
+        """Moves every gradient to another address, as zero_grad(set_to_none=True) and a backward pass do."""
         self.turn ^= 1
         for parameter, gradient in zip(self.parameters, self.gradients[self.turn]):
             parameter.grad = gradient
@@ -78,7 +78,7 @@ def optimizer():
 def large_step():
     steps = Steps(LARGE)
     ratios = []
-    for _ in range(41):  # in turn, for the machine's speed drifts by more than what is looked for
+    for _ in range(41):  # in turn, as the machine's speed drifts by more than the difference
         call = microseconds(steps.in_c, calls=3)
         ratios.append(microseconds(steps.optimizer.step, steps.move, calls=3) / call)
     print(f"OneBitAdam.step, {TENSORS} tensors, {TENSORS * LARGE} elements, every gradient has moved: "

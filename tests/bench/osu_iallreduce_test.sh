@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # usage: osu_iallreduce_test.sh COMMAND...
-# COMMAND: starts osu_onebit_iallreduce on two ranks. Its table, with looks after the call in flight and without.
+# COMMAND: starts osu_onebit_iallreduce on two ranks. Its table, with test calls in flight and without.
 
 set -uo pipefail
 

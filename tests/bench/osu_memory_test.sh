@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # usage: osu_memory_test.sh COMMAND...
-# COMMAND: starts osu_onebit_allreduce on two ranks. Where values lie: on the host always, in memory of both kinds, on
-# GPUs where there are any, and what it says where there are none.
+# COMMAND: starts osu_onebit_allreduce on two ranks. Tests the places of values: always the host, memory of both kinds,
+# GPUs if there are any, and the message if there are none.
 
 set -uo pipefail
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # usage: osu_shards_test.sh COMMAND...
-# COMMAND: starts osu_onebit_reduce_scatter or osu_onebit_all_gather on two ranks. Its table, with every codec and each
-# algorithm; sizes that are rounded; what it refuses.
+# COMMAND: starts osu_onebit_reduce_scatter or osu_onebit_all_gather on two ranks. Tests its table, with every codec and
+# each algorithm; sizes that are rounded; refused arguments.
 
 set -uo pipefail
 

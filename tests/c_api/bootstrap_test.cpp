@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Ranks without MPI: what can go wrong before they have met.
+// Ranks without MPI: errors before the ranks have met.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,18 +23,18 @@ namespace {
 using onebit_test::holds;
 using onebit_test::RankLog;
 
-// What one rank's creation came to.
+// The outcome of one rank's creation.
 struct Outcome {
     onebit_status_t status = ONEBIT_SUCCESS;
     std::string message;
     double seconds = 0;
 };
 
-// The gatherings of a creation.
+// The allgather rounds of a creation.
 constexpr int kRounds = 4;
 constexpr int kInvitations = 2;
 
-// A test's say in what a rank has gathered: what its allgather returns.
+// Lets a test change the bytes that a rank has gathered. Returns the status of the rank's allgather.
 using Tamper = std::function<int(int round, int rank, void* all, std::size_t bytes)>;
 
 struct Context {
@@ -66,14 +66,13 @@ std::vector<Outcome> create(int ranks, const std::function<void(onebit_bootstrap
         if (outcome.status != ONEBIT_SUCCESS) outcome.message = onebit_last_error();
         outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         ONEBIT_EXPECT(log, (comm == nullptr) == (outcome.status != ONEBIT_SUCCESS));
-        log.barrier(); // none leaves before all have come to an end
+        log.barrier(); // no rank leaves before all have finished
         ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
     });
     return outcomes;
 }
 
-// Addresses that somebody listens at in the round of invitations: IPv4's family, the port, 4 bytes of prefix,
-// address.
+// Addresses with a listener, in the round of invitations: IPv4's family, the port, 4 bytes of prefix, address.
 std::vector<sockaddr_in> find_addresses(const void* all, std::size_t bytes) {
     std::vector<sockaddr_in> found;
     const auto* const record = static_cast<const unsigned char*>(all);
@@ -159,7 +158,7 @@ TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap
             CHECK(outcome.status == ONEBIT_ERROR_TRANSPORT);
             CHECK(holds(outcome.message, "allgather;7"));
         }
-        // Zeros; what is in the wrong order; random bytes.
+        // Zeros; fields in the wrong order; random bytes.
         for (const int way : {0, 1, 2}) {
             const auto tampering = [&](int round, int, void* all, std::size_t bytes) {
                 auto* const records = static_cast<unsigned char*>(all);
@@ -179,7 +178,7 @@ TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap
 }
 
 TEST_CASE("a rank that never connects is waited for no longer than the timeout", "[bootstrap][timeout]") {
-    // The last rank loses its way behind the last round.
+    // In the last round the last rank's allgather fails.
     const auto leaving = [](int round, int rank, void*, std::size_t) {
         return round == kRounds - 1 && rank == 2 ? 1 : 0;
     };
@@ -223,7 +222,7 @@ TEST_CASE("who can't show the secret is turned away", "[bootstrap]") {
 }
 
 TEST_CASE("a listener in a rank's place is no rank", "[bootstrap]") {
-    // Rank 1 is told another secret for rank 0 than rank 0's own: as if something else listened there.
+    // Rank 1 gets another secret for rank 0 than rank 0's own: as if another program listened there.
     const auto tampering = [](int round, int rank, void* all, std::size_t bytes) {
         if (round != kInvitations || rank != 1) return 0;
         auto* const record = static_cast<unsigned char*>(all);

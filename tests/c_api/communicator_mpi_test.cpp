@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Communicators over MPI: what they are made of, and what they refuse.
+// Communicators over MPI: the MPI communicators that they accept and refuse.
 #include <onebit/onebit_mpi.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ using namespace onebit_test;
 
 namespace {
 
-// Why the AUTO handle of so many elements is what it is.
+// The reason for the choice of the AUTO handle of `count` elements.
 std::string reason_of_auto(onebit_comm_t comm, RankLog& log, std::uint64_t count) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     const onebit_allreduce_info_t info = Allreduce(comm, config, log).info();
@@ -161,7 +161,7 @@ TEST_CASE("without a table the first AUTO handle that may gain from it measures"
         ONEBIT_EXPECT(log, contains(first, "(measured at the start"));
         ONEBIT_EXPECT(log, reason_of_auto(comm, log, 50000) == first); // the numbers of the one time
         ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 1000), "(measured at the start"));
-        // A larger handle measures further, unless 4 MiB took so long that patience has ended; what is known stays.
+        // A larger handle measures further, unless 4 MiB exceeded the time limit; earlier measurements stay.
         const std::string of_last_row = reason_of_auto(comm, log, 1 << 20);
         double dense_us = 0;
         double pipelined_us = 0;

@@ -1,8 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The C++ layer's destructors, in the middle of things, and both halves of an allreduce. (The rest of it is in
-// header_test.cpp.)
+// The C++ layer's destructors during operations, and both halves of an allreduce. (header_test.cpp tests the rest.)
 #include <onebit/onebit.hpp>
 #include <optional>
 
@@ -35,7 +34,7 @@ TEST_CASE("an optimizer's destructor gives up the step that has begun", "[optimi
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {
-            for (const bool all_ready : {false, true}) { // on the last rank, whose owner goes away; others step
+            for (const bool all_ready : {false, true}) { // on the last rank, whose owner is destroyed; other ranks step
                 log.context(std::string("kind ") + std::to_string(kind) + (all_ready ? ", all ready" : ""));
                 Problem problem;
                 const std::vector<float> before = problem.x;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The caller's floating-point environment has no say in any result, and no call changes it: rounding modes, flushing
-// and traps on one rank, set before its handles are created and after, with one thread and with two.
+// The caller's floating-point environment affects no result, and no call changes it: rounding modes, flushing and traps
+// on one rank, set before its handles are created and after, with one thread and with two.
 #include <bit>
 
 #include "support/directory.hpp"
@@ -19,7 +19,7 @@ const FloatSettings& settings_of(const RankLog& log, const FloatSettings& foreig
     return log.last_rank() ? foreign : none;
 }
 
-// Of all magnitudes: what is multiplied becomes subnormal or is rounded, what is added cancels.
+// Values of all magnitudes: products become subnormal or are rounded, sums cancel.
 std::vector<float> values_of_all_sizes(std::size_t count, int rank, std::uint64_t step) {
     std::vector<float> values = make_data(Kind::gaussian, count, 7, rank, step);
     Random random(8, rank, step);
@@ -37,7 +37,7 @@ void append(Bytes& to, const std::vector<float>& values) {
     to.insert(to.end(), first, first + values.size() * sizeof(float));
 }
 
-// All that an allreduce leaves behind, of calls made within the settings.
+// All results and state of an allreduce, from calls made within the settings.
 Bytes history(onebit_comm_t comm, RankLog& log, const onebit_allreduce_config_t& config,
               const FloatSettings& at_creation, const FloatSettings& settings) {
     Bytes seen;
@@ -77,7 +77,7 @@ Bytes history(onebit_comm_t comm, RankLog& log, const onebit_optimizer_config_t&
                                       [&] { return onebit_optimizer_create(comm, &config, &tensor, 1, &handle); }));
     for (std::uint64_t step = 1; step <= 14; ++step) {
         const std::vector<float> values = values_of_all_sizes(count, log.rank(), step);
-        std::copy(values.begin(), values.end(), gradients.begin());    // which stay where they are
+        std::copy(values.begin(), values.end(), gradients.begin());    // their address stays the same
         if (step > 8) std::fill_n(gradients.begin(), count / 2, 0.0F); // moments that fade away
         ONEBIT_EXPECT_OK(log, call_within(settings, log, [&] { return onebit_optimizer_step(handle); }));
         append(seen, parameters);
@@ -88,7 +88,7 @@ Bytes history(onebit_comm_t comm, RankLog& log, const onebit_optimizer_config_t&
     return seen;
 }
 
-// Of either of the halves.
+// The same of a reduce-scatter or an all-gather.
 template <class Collective>
 struct ShardConfig : onebit_shard_config_t {};
 

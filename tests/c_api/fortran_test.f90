@@ -1,8 +1,8 @@
 ! Copyright 2026 The onebit authors
 ! SPDX-License-Identifier: Apache-2.0
 !
-! The Fortran module: every struct reaches the library as C's does, results are right, and failures are told. On as many
-! ranks as it is started with.
+! The Fortran module: every struct reaches the library as C's does, results are right, and failures are reported. On any
+! number of ranks.
 module launcher
     use, intrinsic :: iso_c_binding
     use mpi_f08
@@ -11,7 +11,7 @@ module launcher
 
 contains
 
-    ! In the place of stderr.
+    ! Replaces stderr.
     subroutine count_lines(context, level, text) bind(c)
         type(c_ptr), value :: context, text
         integer(c_int), value :: level
@@ -19,7 +19,7 @@ contains
         last_level = level
     end subroutine
 
-    ! In the place of a launcher's store.
+    ! Replaces a launcher's store.
     integer(c_int) function gather(context, mine, all, bytes) bind(c)
         type(c_ptr), value :: context, mine, all
         integer(c_size_t), value :: bytes
@@ -33,7 +33,7 @@ contains
         gather = merge(1_c_int, 0_c_int, c_associated(context))
     end function
 
-    ! Counts, in what its context points to, the operations that ended well.
+    ! Counts, in the variable that its context points to, the operations that ended well.
     subroutine count_success(context, status) bind(c)
         type(c_ptr), value :: context
         integer(c_int), value :: status
@@ -95,7 +95,7 @@ contains
         if (status /= onebit_success) call expect(.false., what // ': ' // onebit_message())
     end subroutine
 
-    ! The status, and in the message `part`.
+    ! Expects this status, and `part` in the message.
     subroutine expect_status(status, wanted, part)
         integer(c_int), intent(in) :: status, wanted
         character(*), intent(in) :: part
@@ -242,7 +242,7 @@ contains
                                           'config.count')
     end subroutine
 
-    ! Error feedback: what several calls deliver adds up to what went in, but for one call's error.
+    ! Error feedback: the results of several calls add up to the inputs, except for one call's error.
     subroutine test_compressed()
         integer(c_int64_t), parameter :: elements = 40003
         integer, parameter :: calls = 40
@@ -277,7 +277,7 @@ contains
         call expect_ok(onebit_allreduce_destroy(handle), 'destroy compressed')
     end subroutine
 
-    ! An array whose columns are all alike, but for a factor, is a matrix of rank 1: its rows are the array's columns.
+    ! An array whose columns are equal up to a factor is a matrix of rank 1: its rows are the array's columns.
     subroutine test_matrices()
         integer, parameter :: rows = 30, columns = 50
         integer(c_int64_t), target :: shapes(2, 2)
@@ -467,7 +467,7 @@ contains
         call expect_ok(onebit_all_gather_destroy(all_gather), 'destroy an all-gather')
     end subroutine
 
-    ! Finds the least of a parabola, whose place is the mean of what the ranks know of it.
+    ! Finds the minimum of a parabola. The minimum is at the mean of the ranks' values.
     subroutine test_optimizer()
         integer(c_int64_t), parameter :: elements = 4100
         type(onebit_param_group_t), target :: groups(1)

@@ -69,7 +69,7 @@ static bool cpp_layer_works() {
     }
 }
 
-// What is started: a step, progress of all, and a callback, which counts.
+// Started operations: a step, progress of all, and a callback, which counts.
 static bool cpp_layer_starts() {
     std::vector<onebit::Communicator> comms = onebit::Communicator::loopback(1);
     std::vector<float> x(100, 1.0F), g(100, 0.5F);

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_set_log_callback: who gets which lines.
+// onebit_set_log_callback: which callback gets which lines.
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -25,7 +25,7 @@ struct Lines {
     }
 };
 
-/// While it lives `lines` get the log.
+/// During its lifetime `lines` gets the log.
 class Listening {
   public:
     explicit Listening(Lines& lines) { REQUIRE(onebit_set_log_callback(Lines::note, &lines) == ONEBIT_SUCCESS); }

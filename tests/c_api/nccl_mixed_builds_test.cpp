@@ -3,7 +3,7 @@
 //
 // Ranks some of whose libraries were built without CUDA.
 
-// What such a library has, under other names beside the functions of one with CUDA.
+// The functions of such a library, under other names beside the functions of one with CUDA.
 #define onebit_comm_create_nccl create_nccl_without_cuda
 #define onebit_comm_bootstrap_nccl bootstrap_nccl_without_cuda
 #define onebit_comm_create_gpu create_gpu_without_cuda
@@ -33,7 +33,7 @@ void check_mixed(Create* with_cuda, Create* without, const std::string& name) {
     for (const int n : {1, 2, 3}) {
         run_ranks(n, [&](onebit_comm_t base, RankLog& log) {
             Create* const create = log.last_rank() ? without : with_cuda;
-            auto* comm = reinterpret_cast<onebit_comm_t>(&log); // nothing that may be left
+            auto* comm = reinterpret_cast<onebit_comm_t>(&log); // must be overwritten
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED,
                                   "rank " + std::to_string(n - 1) + ";" + name + ": ;built without CUDA",
                                   create(base, nullptr, &comm));

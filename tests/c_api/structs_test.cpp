@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Structs of programs that were compiled for another release than the library's: every struct, in every function that
-// takes one. (What the library does with any size: core/structs_test.cpp.)
+// takes one. (Sizes in general: core/structs_test.cpp.)
 #include <cstring>
 #include <functional>
 
@@ -12,8 +12,8 @@ using namespace onebit_test;
 
 namespace {
 
-// A struct as a program has it whose onebit.h says `size`, behind it bytes that nobody may touch. The size is this
-// release's or more.
+// A struct of a program whose onebit.h has the size `size`, followed by guard bytes that must stay unchanged. The size
+// is this release's or more.
 template <typename Struct>
 class Sized {
   public:
@@ -43,14 +43,14 @@ class Sized {
     std::size_t size_;
 };
 
-// This release's, and those of coming ones.
+// The size of this release, and sizes of later ones.
 template <typename Struct>
 std::vector<std::size_t> sizes() {
     return {sizeof(Struct), sizeof(Struct) + 8, sizeof(Struct) + 200};
 }
 
-// The function says what the macro says, to the byte; of a later release's struct the rest is zero; a size that no
-// release has given the struct is refused, and nothing written.
+// The function writes the same bytes as the macro; the rest of a later release's struct is zero. A size that no release
+// has given the struct is refused, and nothing is written.
 template <typename Struct>
 void expect_init(const char* name, const Struct& macro,
                  const std::function<onebit_status_t(Struct*, std::size_t)>& init) {
@@ -221,7 +221,7 @@ std::vector<unsigned char> lengthened(const std::vector<Struct>& known, std::siz
     return bytes;
 }
 
-// An optimizer over three tensors in two groups, as a program creates it whose structs are longer.
+// An optimizer over three tensors in two groups, created by a program whose structs are longer.
 class Longer {
   public:
     explicit Longer(std::size_t more)

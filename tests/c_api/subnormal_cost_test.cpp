@@ -15,9 +15,9 @@ using namespace onebit_test;
 namespace {
 
 constexpr std::size_t count = 100000;
-constexpr double most = 1.5; // some processors take a fifth longer all the same; others, with subnormals, seven times
+constexpr double most = 1.5; // some processors always take a fifth longer; others, with subnormals, seven times
 
-// Of this thread alone: others may have the core meanwhile.
+// CPU time of this thread alone: other threads may use the core meanwhile.
 template <typename Call>
 double seconds_of(const Call& call) {
     timespec begin, end;
@@ -27,8 +27,8 @@ double seconds_of(const Call& call) {
     return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
 }
 
-// How many times as long the one takes as the other: the quickest of some of each, in turn; again if it is much, for a
-// core may have been lent to others for all of them.
+// The ratio of the two calls' times: the quickest of 20 runs of each, in turn. Measured again if the ratio is large,
+// because other threads may have used the core during all runs.
 template <typename Call, typename Other>
 double ratio_of(const Call& call, const Other& other) {
     double ratio = 0;
@@ -64,7 +64,7 @@ TEST_CASE("a step takes no longer once moments are subnormal", "[float-environme
         Training usual(comm, config, {count}, log);
         std::vector<float> gradients = make_data(Kind::gaussian, count, 5, 0, 0);
         gradients[0] = 0; // masked: both go by a mask after the freeze
-        // v of the one half, m of the other would be subnormal from now on, for hundreds of steps; of messages all is.
+        // v of one half and m of the other would be subnormal from now on, for hundreds of steps; messages entirely.
         std::vector<float> small = gradients;
         for (std::size_t i = 0; i < count; ++i) small[i] *= i % 2 == 0 && !freezes(kind) ? 1e-19F : 1e-37F;
         for (int t = 0; t < 4; ++t) {

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Threads and processes that a program may have: forks, threads that the system refuses, small stacks. Nothing hangs,
-// and nothing ends the process.
+// Threads and processes in a program: forks, threads that the system refuses, small stacks. Nothing hangs, and nothing
+// ends the process.
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -21,7 +21,7 @@ using namespace onebit_test;
 
 namespace {
 
-// Whatever is wrong in a call, with its name.
+// Returns an error with the condition's text unless the condition holds.
 #define WRONG_UNLESS(condition) \
     if (!(condition)) return failed(#condition)
 
@@ -86,7 +86,7 @@ std::string use_as(std::uint32_t threads, const std::vector<float>& expected) {
     return same_bits(results, expected) ? "" : "other results";
 }
 
-// What a program calls now and then: files, tuning, memory, errors, gradients of 16 bits under a mask, and clipped.
+// Occasional calls of a program: files, tuning, memory, errors, gradients of 16 bits under a mask, and clipped.
 std::string use_rarely() {
     onebit_comm_t comm = nullptr;
     WRONG_UNLESS(onebit_comm_create_loopback(1, &comm) == ONEBIT_SUCCESS);
@@ -152,7 +152,7 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
     std::vector<float> expected;
     REQUIRE(use(2, &expected) == "");
     std::atomic<bool> stop{false};
-    std::vector<std::thread> others; // in the tables of handles all the time
+    std::vector<std::thread> others; // use the tables of handles all the time
     // GCC's address sanitizer leaves its allocator's locks as they are at a fork. The child may wait for one that a
     // thread of the parent held. So the parent has no other threads there.
     for (int i = 0; i < (is_sanitized() ? 0 : 2); ++i) {
@@ -170,7 +170,7 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
         CHECK(in_child([&] { return use_as(i % 3 + 1U, expected); }) == "");
     stop = true;
     for (std::thread& other : others) other.join();
-    CHECK(use_as(2, expected) == ""); // the parent is as it was
+    CHECK(use_as(2, expected) == ""); // the parent is unchanged
     CHECK(in_child([&] { return in_child([&] { return use_as(2, expected); }); }) == "");
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("a forked child is told at once that a handle is its parent's", "[thre
               return "";
           }) == "");
 
-    // Nothing of it has touched the parent's.
+    // The child's calls have not touched the parent's objects.
     CHECK(onebit_allreduce_run(reduce, values.data(), values.data()) == ONEBIT_SUCCESS);
     CHECK(onebit_optimizer_step(optimizer) == ONEBIT_SUCCESS);
     CHECK(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
@@ -269,7 +269,7 @@ TEST_CASE("threads that the system refuses are an error of all ranks, and one th
           }) == "");
     CHECK(in_child([&] {
               return with_limit([] {
-                  if (getuid() == 0 && setuid(65534) != 0) return; // of root the limit doesn't hold
+                  if (getuid() == 0 && setuid(65534) != 0) return; // the limit doesn't apply to root
                   const rlimit limit = {3, 3};
                   setrlimit(RLIMIT_NPROC, &limit);
               });

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_comm_abort: whatever the other ranks wait for, they stop waiting, and say why.
+// onebit_comm_abort: the other ranks stop waiting, whatever they wait for, and say why.
 #include <chrono>
 #include <thread>
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What an all-gather promises beyond the oracle's bits (shards_oracle_test.cpp): all ranks see the same, nothing is
-// lost, exact ones copy bits; and that it makes an allreduce of a reduce-scatter.
+// Promises of an all-gather beyond the oracle's bits (shards_oracle_test.cpp): all ranks see the same, nothing is lost,
+// exact ones copy bits. A reduce-scatter and an all-gather make an allreduce.
 #include <limits>
 
 #include "support/environment.hpp"
@@ -20,7 +20,7 @@ bool same_everywhere(RankLog& log, const std::vector<float>& values) {
     return log.same_on_all(values.data(), values.size() * sizeof(float));
 }
 
-// Over the steps: sum of what all saw of this rank's shard + its error == sum of the shard's values.
+// Over the steps: sum of this rank's shard as all ranks saw it + its error == sum of the shard's values.
 void check_conservation(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode mode, Kind kind) {
     constexpr int steps = 200;
     log.context(mode.name() + ", " + cut.name + ", " + name_of(kind));
@@ -70,7 +70,7 @@ TEST_CASE("all ranks of an all-gather see the same bits, their own shard's among
                     const std::vector<float> error = gather.error();
                     const std::vector<float> output = gather.run(input, way);
                     ONEBIT_EXPECT(log, same_everywhere(log, output));
-                    // It is rounded for its owner, too: what it was to be, but for the new error.
+                    // The owner's values are rounded, too: the intended values minus the new error.
                     const std::vector<float> own = part_of(output, gather.shard()), left = gather.error();
                     std::size_t wrong = 0;
                     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -102,7 +102,7 @@ TEST_CASE("an exact all-gather copies bits", "[shards][all_gather][dense]") {
                 for (int r = 0; r < n; ++r) {
                     std::vector<float> values = make_magnitudes(cut.shard(r).count, 1, r, step);
                     if (!values.empty()) values.front() = -0.0F;
-                    // Nobody looks at them then.
+                    // Values aren't checked then.
                     if (check == ONEBIT_CHECK_NONE && !values.empty())
                         values.back() = step % 2 == 0 ? std::numeric_limits<float>::infinity() : std::nanf("0x123");
                     expected.insert(expected.end(), values.begin(), values.end());

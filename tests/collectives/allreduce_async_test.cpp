@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// start, test and wait; what a started operation forbids; the statistics.
+// start, test and wait; the calls that a started operation forbids; the statistics.
 #include <thread>
 
 #include "oracle/codes.hpp"

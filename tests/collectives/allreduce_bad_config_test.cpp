@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Creation with bad, unsupported or disagreeing settings, and handles that are none.
+// Creation with bad, unsupported or disagreeing settings, and invalid handles.
 #include <onebit/onebit_nccl.h>
 
 #include <functional>

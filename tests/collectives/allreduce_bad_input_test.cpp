@@ -24,14 +24,14 @@ struct Subject {
         input = make_data(Kind::gaussian, count, 8, log.rank(), 0);
         output.assign(count, 3.5f);
     }
-    // Nothing of the failed calls is left: a good call still gives the twin's bits.
+    // The failed calls leave no trace: a good call still gives the twin's bits.
     void expect_untouched() {
         ONEBIT_EXPECT(log, reduce.errors().same_as(before));
         ONEBIT_EXPECT(log, reduce.info().calls == twin.info().calls);
         ONEBIT_EXPECT(log, same_bits(reduce.run_steps(7, 3, 2), twin.run_steps(7, 3, 2)));
         ONEBIT_EXPECT(log, reduce.errors().same_as(twin.errors()));
     }
-    // run, and start with wait, fail alike; output as it was.
+    // run, and start with wait, fail alike; the output stays unchanged.
     void expect_fails(onebit_status_t status, const std::string& needles, const void* send, void* receive) {
         ONEBIT_EXPECT_FAILURE(log, status, needles, onebit_allreduce_run(reduce.get(), send, receive));
         ONEBIT_EXPECT(log, reduce.errors().same_as(before));
@@ -188,7 +188,7 @@ TEST_CASE("masks that differ", "[bad input]") {
         mask[0] = 0x12345678u;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "rank;mask",
                               onebit_allreduce_set_mask(subject.reduce.get(), log.rank() == 0 ? nullptr : mask.data()));
-        subject.expect_untouched(); // so the old mask, none, is still in force
+        subject.expect_untouched(); // the handle still has no mask
     });
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("a second thread on a busy handle gets BUSY at once and disturbs nothi
         if (log.rank() == 0 && usable) {
             onebit_status_t first = ONEBIT_ERROR_INTERNAL;
             std::thread thread([&] {
-                do { // the other thread's look at the handle may be in the way for a moment
+                do { // the other thread's query may briefly hold the handle
                     first = onebit_allreduce_run(handle, subject.input.data(), subject.output.data());
                 } while (first == ONEBIT_ERROR_BUSY);
             });

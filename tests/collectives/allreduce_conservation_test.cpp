@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What error feedback is for: nothing is lost. What went in has come out or lies in the errors, however many steps.
-// And the dense mode, which shares the handle.
+// The purpose of error feedback: nothing is lost. After any number of steps the input is in the results or in the
+// errors. And the dense mode, which shares the handle.
 #include <algorithm>
 #include <cmath>
 
@@ -153,7 +153,7 @@ TEST_CASE("AUTO chooses, says what and why, and is dense or compressed", "[allre
 
 namespace {
 
-// What rounding may make of an average of so few.
+// The possible rounding of an average of so few values.
 bool is_close(const std::vector<float>& result, const std::vector<double>& expected) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
         if (!(std::fabs(result[i] - expected[i]) <= 1e-6 * (1 + std::fabs(expected[i])))) return false;
@@ -167,8 +167,8 @@ onebit_allreduce_config_t few_values_config(std::uint64_t count) {
     return config;
 }
 
-// Doubling alone, and from three ranks on halving; with each rank a node of its own, for
-// inside one so many go through shared memory.
+// Doubling alone, and from three ranks on halving. Each rank is a node of its own, because inside a node so many
+// elements go through shared memory.
 struct FewValues {
     const char* node_size;
     std::uint64_t count;
@@ -215,7 +215,8 @@ TEST_CASE("few values are averaged exactly, with the same bits on all ranks, by 
             }
             ONEBIT_EXPECT(log, reduce.info().calls == 3);
             if (few.count > 1000) return;
-            // By number of ranks, and rank: of three, rank 1 hands its values to rank 0, which takes part and tells it.
+            // By number of ranks, and rank: of three, rank 1 hands its values to rank 0, which takes part and returns
+            // the result.
             constexpr std::uint64_t messages[][4] = {{}, {0}, {1, 1}, {2, 1, 1}, {2, 2, 2, 2}};
             ONEBIT_EXPECT(
                 log, reduce.info().last_bytes_sent == messages[log.size()][log.rank()] * few.count * sizeof(float));

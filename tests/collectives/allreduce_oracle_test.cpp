@@ -71,8 +71,9 @@ class Comparison {
     std::string text_;
 };
 
-// The library's output and new errors against one oracle step from the same errors. The workers' signs need no feeding:
-// fl(x + e) has the sign of x + e. The server's are taken from the output, and may differ within rounding of zero only.
+// The library's output and new errors against one oracle step from the same errors. The oracle needs no input of the
+// workers' signs: fl(x + e) has the sign of x + e. The servers' signs are taken from the output. They may differ from
+// the oracle's only within rounding of zero.
 void compare(oracle::FlatAllreduce& reference, const oracle::PerRank& inputs, const std::vector<float>& output,
              const Errors& after, RankLog& log) {
     const std::vector<double> server_before = reference.server_error;
@@ -246,7 +247,7 @@ TEST_CASE("masked elements are exactly zero and count in no scale", "[allreduce]
             Random random(5, 0, 0); // the same mask on every rank
             for (std::uint64_t w = 0; w < (test.count + 31) / 32; ++w)
                 test.mask.push_back(static_cast<std::uint32_t>(random.next()));
-            for (std::size_t w = 20; w < 60; ++w) test.mask[w] = 0; // a whole stretch that takes no part
+            for (std::size_t w = 20; w < 60; ++w) test.mask[w] = 0; // a long masked stretch
             compare_with_oracle(comm, log, test);
         }
         Case nothing;
@@ -293,7 +294,7 @@ TEST_CASE("reset sets both errors to zero", "[allreduce]") {
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         Allreduce reduce(comm, flat_config(500), log);
         const std::vector<float> first = reduce.run_steps(9, 0, 1);
-        ONEBIT_EXPECT(log, !same_bits(reduce.run_steps(9, 0, 1), first)); // the error has its part in it
+        ONEBIT_EXPECT(log, !same_bits(reduce.run_steps(9, 0, 1), first)); // the result depends on the error
         ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(reduce.get()));
         const Errors errors = reduce.errors();
         for (float e : errors.worker)

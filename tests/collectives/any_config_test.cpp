@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Allreduces with settings that a seed has drawn, whatever goes with what: what must hold of all of them. A failure
-// names its seed (support/draws.hpp).
+// Allreduces with settings drawn from a seed, in any valid combination: the properties that hold for all of them. A
+// failure names its seed (support/draws.hpp).
 #include <algorithm>
 #include <cmath>
 
@@ -79,7 +79,7 @@ struct Draw {
     std::vector<onebit_level_t> levels;
     std::vector<std::uint64_t> shapes;
     Kind kind = Kind::gaussian;
-    bool any_magnitude = false; // in the place of a kind
+    bool any_magnitude = false; // instead of a kind
     bool has_mask = false;
     const char* piece = nullptr;
     const char* second_error = nullptr;
@@ -91,7 +91,7 @@ onebit_status_t run_by_polls(onebit_allreduce_t handle, const Bytes& input, Byte
     return poll([&](int* done) { return onebit_allreduce_test(handle, done); });
 }
 
-// Adds up what all ranks' errors hold back of the results, as the header says it.
+// Adds up the share of the results that all ranks' errors hold back, as the header defines it.
 void add_errors(Allreduce& handle, const Draw& draw, const onebit_allreduce_info_t& info, RankLog& log,
                 std::vector<double>* balance, double* largest) {
     const auto n = static_cast<double>(log.size());
@@ -124,7 +124,7 @@ void add_errors(Allreduce& handle, const Draw& draw, const onebit_allreduce_info
     }
 }
 
-// That no rounding but that of float32's arithmetic takes anything away.
+// Whether only the rounding of float32's arithmetic takes anything away.
 bool loses_nothing(const Draw& draw, const onebit_allreduce_info_t& info) {
     const auto exact = [](const auto& config) { return config.error_type == ONEBIT_FLOAT32; };
     return !draw.any_magnitude && draw.config.datatype == ONEBIT_FLOAT32 && exact(draw.config) &&

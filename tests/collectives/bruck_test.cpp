@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Bruck's form: whatever the number of ranks and the radix, the plain form's bits, in results and in errors.
+// Bruck's form: with any number of ranks and any radix, the plain form's bits, in results and in errors.
 #include <string>
 
 #include "support/environment.hpp"

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_allreduce_choose_codec: the quickest of the codecs that are exact enough, the same on every rank.
+// onebit_allreduce_choose_codec: the quickest of the codecs that are accurate enough, the same on every rank.
 #include <cmath>
 #include <limits>
 #include <set>
@@ -46,7 +46,7 @@ TEST_CASE("by an estimate the codec that sends least is the quickest, and alone 
 
 TEST_CASE("a codec is chosen by what was measured, once, and its handles know", "[tuning][codec]") {
     const int n = GENERATE(from_range(rank_counts()));
-    const bool in_one_process = std::string(transport_name()) == "loopback"; // whose costs are the same everywhere
+    const bool in_one_process = std::string(transport_name()) == "loopback"; // costs are equal on all ranks
     const char* const source = in_one_process ? "(estimated" : "(measured";
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const std::set<onebit_codec_t> fine = {ONEBIT_CODEC_FLOAT16, ONEBIT_CODEC_BFLOAT16, ONEBIT_CODEC_INT8};
@@ -96,7 +96,7 @@ TEST_CASE("an error that no codec has, a config that can't be and ranks that dif
                               onebit_allreduce_choose_codec(comm, &usual, 1, log.last_rank() ? nullptr : &codec));
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "max_error",
                               onebit_allreduce_choose_codec(comm, &usual, log.last_rank() ? 0 : 1, &codec));
-        // What no handle can have.
+        // Settings that no handle can have.
         codec = ONEBIT_CODEC_FP4;
         for (const bool everywhere : {true, false}) {
             const auto expect_refused = [&](const char* needle, const auto& spoil) {

@@ -39,16 +39,16 @@ Inputs make_inputs(Kind kind, std::uint64_t count, int ranks, std::uint64_t step
     return make_inputs(ranks, steps, [=](int r, std::uint64_t step) { return make_data(kind, count, 13, r, step); });
 }
 
-// What every rank is to have after a step.
+// The expected state of every rank after a step.
 struct Outcome {
     bool finite = true;
     std::vector<float> result;
     std::vector<Errors> errors; // [rank]
 };
 
-// Some calls and what must come of them. It is made once, for all ranks and forms.
+// Some calls and their expected results. A script is made once, for all ranks and forms.
 struct Script {
-    onebit_allreduce_config_t config; // but for the form
+    onebit_allreduce_config_t config; // except for the form
     std::string name;
     Mask mask; // empty: none
     const Inputs* inputs = nullptr;
@@ -61,12 +61,12 @@ std::vector<bool> flags(const Mask& mask, std::uint64_t count) {
     return flags;
 }
 
-// The first element of each word takes no part, and so none of a block's or chunk's.
+// The first element of each word is masked, and so is the first element of each block and chunk.
 Mask mask_of_beginnings(std::uint64_t count) {
     return Mask((count + 31) / 32, ~std::uint32_t{1});
 }
 
-// Half of the elements at random, and a whole stretch that takes no part.
+// Half of the elements at random, and a long masked stretch.
 Mask random_mask(std::uint64_t count) {
     Random random(5, 0, 0); // the same on every rank
     Mask mask;
@@ -88,7 +88,7 @@ void play(Script& script, Reference& reference, int ranks) {
     }
 }
 
-// `places` > 1: on two levels, with so many ranks on each node. `call`: the first one's number.
+// `places` > 1: on two levels, with that many ranks on each node. `call`: the number of the first call.
 Script write_script(const Inputs& inputs, Code code, onebit_op_t op = ONEBIT_OP_AVERAGE, const Mask& mask = {},
                     int places = 1, const std::optional<oracle::TopK>& topk = {}, std::uint64_t call = 0) {
     const std::uint64_t count = inputs[0][0].size();
@@ -125,7 +125,7 @@ void expect_errors(RankLog& log, Allreduce& reduce, const Errors& expected) {
     ONEBIT_EXPECT(log, errors.begin == expected.begin || errors.server.empty());
 }
 
-// Where values aren't finite with the error, each rank says so, and begins again.
+// Where values plus error aren't finite, each rank says so, and begins again.
 void follow_step(RankLog& log, Allreduce& reduce, const Outcome& expected, const std::vector<float>& input,
                  bool in_place, bool misaligned) {
     Buffer send(input.size(), misaligned), receive(input.size(), misaligned);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicators below the C interface: ranks that can't work together, and a rank that can't do its part, are told to
-// all at once.
+// Communicators below the C interface: if ranks can't work together, or a rank can't do its part, all ranks are told at
+// once.
 
 #include "collectives/communicator/communicator.hpp"
 
@@ -41,14 +41,14 @@ bool is_last(const Transport& transport) {
     return transport.rank() + 1 == transport.size();
 }
 
-/// What a rank with another library says first.
+/// The first message of a rank with another library.
 Status join_with(std::uint32_t wire_format, std::uint64_t version, Transport& transport) {
     std::unique_ptr<Agreement> agreement;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, 0, &agreement));
     return decide_now(*agreement, {5, transport.abort_switch()}, {}, wire_format, version, {"", ""});
 }
 
-/// The last rank has another library than the others; what they are told.
+/// The last rank has another library than the others; their messages must hold `told`.
 void check_mixed(std::uint32_t wire_format, std::uint64_t version, const std::string& told) {
     for (const std::size_t n : {2U, 3U, 9U}) {
         const auto outcomes =
@@ -77,7 +77,8 @@ TEST_CASE("ranks with libraries of different versions get no communicator", "[co
 TEST_CASE("ranks with libraries of different patch levels agree on their version", "[comm]") {
     constexpr std::uint32_t kWireFormat = 1;
     constexpr int kFirst = ONEBIT_VERSION_NUMBER - ONEBIT_VERSION_PATCH;
-    // The last rank finds nothing to object to, and leaves; nor does the first, which misses it afterwards.
+    // The last rank finds no objection, and leaves; the first rank finds none either, and misses the last one
+    // afterwards.
     for (const int number : {kFirst, kFirst + 1, kFirst + 99}) {
         const auto outcomes =
             onebit_test::run_loopback_ranks<Outcome>(2, [&](std::unique_ptr<Transport> transport, Outcome*) {

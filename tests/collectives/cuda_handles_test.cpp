@@ -44,7 +44,7 @@ std::vector<std::uint32_t> mask_for(std::size_t count) {
     return mask;
 }
 
-/// With that codec, a grouped one.
+/// The default mode with that codec, a grouped one.
 Mode coded(onebit_codec_t codec) {
     Mode mode = default_mode();
     mode.codec = codec;
@@ -255,7 +255,8 @@ TEST_CASE("values that are not finite, or overflow, are found on a GPU", "[cuda]
                                   onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
             ONEBIT_EXPECT(log, gpu.errors().same_as(before));
 
-            // Finite, but not with the error: the sum of squares is taken in double, so it takes the largest floats.
+            // The values are finite, but not with the error: the sum of squares is taken in double, so only the largest
+            // floats overflow.
             Values large(kCount, 0.0F);
             for (std::size_t i = kCount - 100; i < kCount; ++i) {
                 large[i] = i % 2 == 0 ? std::numeric_limits<float>::max() : 1.0F;

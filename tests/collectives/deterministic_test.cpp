@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// ONEBIT_DETERMINISTIC=1: a program repeats bit for bit, with any MPI and with ranks that are threads. Whatever runs
-// these tests, its results are compared with those of threads of this very process.
+// ONEBIT_DETERMINISTIC=1: a program repeats bit for bit, with any MPI and with ranks that are threads. The results of
+// these tests are always compared with those of threads of this very process.
 #include <thread>
 
 #include "support/environment.hpp"
@@ -13,7 +13,7 @@ using namespace onebit_test;
 
 namespace {
 
-/// What a rank ends with: averages of AUTO handles, on both sides of each choice, and parameters that AUTO trained.
+/// A rank's results: averages of AUTO handles, on both sides of each choice, and parameters that AUTO trained.
 std::vector<float> run_program(onebit_comm_t comm, RankLog& log) {
     std::vector<float> results;
     for (const std::uint64_t count : {100U, 3000U, 70001U, 600000U}) {
@@ -35,7 +35,7 @@ std::vector<float> run_program(onebit_comm_t comm, RankLog& log) {
     return results;
 }
 
-/// The same on threads of this process; what rank `rank` ends with.
+/// The same on threads of this process; returns the results of rank `rank`.
 std::vector<float> run_on_threads(int ranks, int rank, RankLog& log) {
     std::vector<onebit_comm_t> comms(static_cast<std::size_t>(ranks));
     ONEBIT_EXPECT_OK(log, onebit_comm_create_loopback(ranks, comms.data()));

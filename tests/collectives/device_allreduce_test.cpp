@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The compressed allreduce on a GPU's memory, over a transport that reaches the host's alone: the same stages, codec
-// and transport exchanged, and the same bits as on the CPU. Runs on a GPU and on an emulated one.
+// The compressed allreduce on a GPU's memory, over a transport that reaches only the host's: the same stages with
+// another codec and transport, and the same bits as on the CPU. Runs on a GPU and on an emulated one.
 
 #include <memory>
 #include <string>
@@ -34,7 +34,7 @@ struct Setting {
 
 constexpr unsigned kSteps = 3;
 
-/// What a rank has in the end.
+/// A rank's final results.
 struct Outcome {
     std::vector<Values> averages; ///< by step
     Values worker_error;

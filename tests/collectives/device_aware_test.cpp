@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Handles on a GPU's memory, over a transport that reaches it: on the emulated GPU alone, for there such a transport
-// can be had anywhere.
+// Handles on a GPU's memory, over a transport that reaches it: only on the emulated GPU, because such a transport is
+// available there on any machine.
 
 #include "support/device_aware.hpp"
 

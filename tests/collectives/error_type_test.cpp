@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Errors that are kept in bfloat16 or in bytes: what rounding may take, and that nothing else differs from errors in
-// float32.
+// Errors that are kept in bfloat16 or in bytes: the possible loss by rounding, and that everything else is as with
+// errors in float32.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,18 +21,18 @@ namespace {
 constexpr onebit_algorithm_t forms[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,
                                         ONEBIT_ALGORITHM_BRUCK};
 
-// A way to compress, and what its errors are kept in.
+// A way to compress, and the type in which its errors are kept.
 struct NarrowMode : Mode {
     onebit_datatype_t error_type;
     std::string name() const { return Mode::name() + (error_type == ONEBIT_INT8 ? ", INT8" : ", BFLOAT16"); }
     oracle::ErrorType oracle_type() const {
         return error_type == ONEBIT_INT8 ? oracle::ErrorType::int8 : oracle::ErrorType::bfloat16;
     }
-    // Bytes of an element, over those of a float.
+    // Bytes of an element, relative to those of a float.
     double share() const { return error_type == ONEBIT_INT8 ? 257.0 / 1024 : 0.5; }
 };
 
-// One of each codec and type; of the sign's both scales.
+// One of each codec and type; both scales of the sign code.
 std::vector<NarrowMode> narrow_modes() {
     std::vector<NarrowMode> modes;
     for (const Mode& mode : every_mode()) {
@@ -58,8 +58,8 @@ void expect_same_errors(RankLog& log, const Errors& actual, const Errors& expect
     expect_bits(log, "the server error", actual.server, expected.server);
 }
 
-// Over the steps: results + mean worker error + server errors == averages of the inputs, but for what rounding has
-// taken of the errors: in each step at most 2^-8 of each one, or in bytes 2^-7 of the largest of its 256.
+// Over the steps: results + mean worker error + server errors == averages of the inputs, except for the rounding of the
+// errors. In each step that is at most 2^-8 of each error, or in bytes 2^-7 of the largest of its 256.
 void check_conservation(onebit_comm_t comm, RankLog& log, const NarrowMode& mode) {
     constexpr std::uint64_t count = 1009, steps = 200;
     log.context(mode.name());
@@ -75,7 +75,7 @@ void check_conservation(onebit_comm_t comm, RankLog& log, const NarrowMode& mode
         ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_narrow));
         ONEBIT_EXPECT(log, std::all_of(errors.server.begin(), errors.server.end(), is_narrow));
         std::vector<double> kept(count, 0.0), roundings(count, 0.0);
-        // The errors of a chunk, `own` from its element `from` on.
+        // The errors of a chunk, which begin at element `from` of `own`.
         const auto add = [&](const oracle::Range& chunk, const std::vector<float>& own, std::uint64_t from,
                              double share) {
             for (std::uint64_t begin = 0; begin < chunk.count; begin += oracle::group_elements) {
@@ -149,7 +149,7 @@ TEST_CASE("narrow errors have the oracle's bits", "[allreduce][error_type][codes
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const NarrowMode& mode : narrow_modes()) {
-            if (mode.codec == ONEBIT_CODEC_SIGN) continue; // whose oracle computes in double
+            if (mode.codec == ONEBIT_CODEC_SIGN) continue; // its oracle computes in double
             for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::tiny}) {
                 log.context(mode.name() + " " + name_of(kind));
                 const std::uint64_t count = 9001;
@@ -348,7 +348,7 @@ TEMPLATE_TEST_CASE("shards keep narrow errors, too", "[shards][error_type]", Red
                 Shards<TestType> narrow(comm, config, log);
                 wide.run(wide.input(Kind::gaussian, 2, 0));
                 narrow.run(narrow.input(Kind::gaussian, 2, 0));
-                // Of all shards, or of the own one.
+                // The error of all shards, or of the own one.
                 const std::vector<float> errors = wide.error();
                 const std::vector<oracle::Range> own = {{0, errors.size()}};
                 const bool whole = std::is_same_v<TestType, ReduceScatter>;

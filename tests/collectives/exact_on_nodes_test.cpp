@@ -12,7 +12,7 @@ using namespace onebit_test;
 
 namespace {
 
-// More than go by recursive doubling: one piece, uneven chunks, more pieces than slots with a short last one.
+// More elements than recursive doubling takes: one piece, uneven chunks, more pieces than slots with a short last one.
 const std::vector<std::uint64_t> counts = {65537, 100003, 8 * 131072 + 77};
 
 struct Nodes {

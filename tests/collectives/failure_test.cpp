@@ -67,7 +67,7 @@ TEST_CASE("a save that one rank can't finish is taken back by all", "[failure][s
         ONEBIT_EXPECT_OK(log, onebit_allreduce_save(reduce.get(), prefix.c_str()));
         reduce.run_steps(1, 2, 2);
 
-        // Where the last rank's file should go there is a directory: found only when all others have replaced theirs.
+        // A directory takes the place of the last rank's file: found only when all others have replaced their files.
         const fs::path mine = directory.file("state", log.rank());
         if (log.last_rank()) {
             fs::rename(mine, directory.prefix("aside"));

@@ -1,8 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicators for values in GPUs' memory: which transport is chosen on which machines, what is forced and refused,
-// what can be had over each, and what fails fails on all ranks. On emulated GPUs and an emulated NCCL, over loopback.
+// Communicators for values in GPUs' memory: the transport chosen on each kind of machines, forced and refused
+// transports, the operations over each, and failures on all ranks. On emulated GPUs and an emulated NCCL, over
+// loopback.
 
 #include "collectives/cuda/gpu_communicator.hpp"
 
@@ -44,7 +45,7 @@ struct Chosen {
     Status status;
 };
 
-/// `prepare(rank, &here)` changes what a rank brings along.
+/// `prepare(rank, &here)` changes a rank's resources.
 std::vector<Chosen> choose(int ranks, const char* places, const Machine& machine,
                            const std::function<void(int rank, GpuRank* here)>& prepare = {}) {
     const Variable node_size("ONEBIT_NODE_SIZE", places);

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program may have done to its GPUs and streams when it calls: another GPU is current than the stream's, the
-// stream is being captured, the GPU is one that the kernels aren't compiled for; what is still in the stream when a
-// call without checks returns, and how much it is given to do. On emulated GPUs.
+// States of GPUs and streams in which a program may call: another GPU is current than the stream's, the stream is being
+// captured, the kernels aren't compiled for the GPU. Also the work that is still in the stream when a call without
+// checks returns, and the amount of work that the stream gets. On emulated GPUs.
 
 #include <string>
 #include <vector>
@@ -35,7 +35,7 @@ Values data_of(int rank, unsigned step) {
     return make_data(Kind::gaussian, kCount, 1, rank, step);
 }
 
-/// Calls it while this rank's stream is captured, if `captured`; nothing may come into the stream.
+/// Makes the call, while this rank's stream is captured if `captured`; the stream must get no work.
 template <typename Call>
 onebit_status_t call_captured(RankLog& log, bool captured, const Call& call) {
     if (captured) begin_capture();
@@ -125,8 +125,8 @@ TEST_CASE("over NCCL a captured stream is refused without a word to the others",
     }
 }
 
-/// Steps of 1-bit Adam, before and after the freeze, one of which is tried in vain while the stream is captured: by
-/// `captured(rank)` ranks.
+/// Steps of 1-bit Adam, before and after the freeze. One of them fails because the streams of `captured(rank)` ranks
+/// are captured.
 template <typename Captured, typename Try>
 void train_with_capture(std::uint64_t bucket_size, const Captured& captured, const Try& try_step) {
     run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
@@ -234,7 +234,7 @@ TEST_CASE("without checks a call on a GPU returns when all of it is in the strea
         both.call(4);
         ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(both.gpu.get()));
         ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(both.host.get()));
-        both.call(5); // and they are destroyed before it ends
+        both.call(5); // the handles are destroyed before the call ends
     });
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("an overflow that shows after the call has returned is told by the nex
         make_stream_quick(both.quick);
         both.call(0);
         overflow(both);
-        // What a rank does by itself leaves it to be told.
+        // A local call doesn't report the overflow.
         int done = 0;
         if (log.last_rank()) {
             ONEBIT_EXPECT_OK(log, onebit_allreduce_test(both.gpu.get(), &done));
@@ -450,15 +450,15 @@ TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number o
             before = work_given();
             ONEBIT_EXPECT_OK(log, onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
         }
-        // Encode, look at the scales and decode, for sixteen chunks at a time; average; twice seal.
+        // Encode, check the scales and decode, for sixteen chunks at a time; average; seal twice.
         const std::size_t batches = n > 16 ? 2 : 1;
         const bool seals = group == ONEBIT_GROUP_BUFFER;
         ONEBIT_EXPECT(log, work_given().launches - before.launches == 3 * batches + 1 + (seals ? 2 : 0));
-        // Rows of one length: others' chunks are three times such rows at most, for they differ by a word and the own
-        // one lies between; of the own chunk come rows before and behind this rank's. The result goes down once.
+        // Copies of rows of one length. The others' chunks are at most three such groups: they differ by a word and the
+        // own chunk lies between. The own chunk has rows before and after this rank's. The result is copied down once.
         const std::size_t exchange = 3 + 2 + 1 + 3;
         const bool trails = seals && form == ONEBIT_ALGORITHM_PIPELINED;
-        const std::size_t most = exchange + (trails ? exchange : 0) + 1; // and what was found
+        const std::size_t most = exchange + (trails ? exchange : 0) + 1; // and the results of the checks
         ONEBIT_EXPECT(log, work_given().copies - before.copies <= most);
     });
 }

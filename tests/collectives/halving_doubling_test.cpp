@@ -77,7 +77,7 @@ std::vector<Outcome> run_all(const Setting& setting, Where where) {
                                                     });
 }
 
-/// Whether it is the sum, or the average, but for what so many additions in float may round.
+/// Whether it is the sum, or the average, except for the possible rounding of that many additions in float.
 bool is_right(const Setting& setting, unsigned step, const Values& result) {
     std::vector<double> sum(setting.count);
     std::vector<double> magnitude(setting.count);

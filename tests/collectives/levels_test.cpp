@@ -18,7 +18,7 @@ namespace {
 
 using Color = std::function<int(int rank)>;
 
-// A level as the caller and as the oracle has it.
+// A level in the caller's and in the oracle's terms.
 struct LevelSpec {
     const char* name;
     Color color;
@@ -53,7 +53,7 @@ struct Setup {
     onebit_allreduce_config_t config;
 };
 
-// On two ranks and on four, where there can be so many.
+// On two ranks and on four, where that many are possible.
 void for_pairs(const Body& body) {
     const int n = GENERATE(2, 4);
     if (can_have_ranks(n)) run_ranks(n, body);
@@ -443,7 +443,7 @@ TEST_CASE("levels: bad input is refused on every rank, with the member's name", 
             onebit_status_t status;
             const char* needles;
             std::function<void(Setup&)> spoil;
-            bool everywhere = false; // where one rank alone differs it is a mismatch
+            bool everywhere = false; // a config that differs on one rank alone is a mismatch
         };
         const bool first = log.rank() == 0;
         const Case cases[] = {

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Values of all magnitudes in, no value that isn't finite out: an exact average is delivered, though the sum may
-// overflow; a compressed call that succeeds leaves a finite result and finite errors, which have between them what went
-// in; one that doesn't fails alike on every rank.
+// Values of all magnitudes in, only finite values out. An exact average is delivered, though the sum may overflow. A
+// compressed call that succeeds leaves a finite result and finite errors, which together hold the input. A compressed
+// call that doesn't succeed fails alike on every rank.
 #include "support/magnitudes.hpp"
 
 #include "support/environment.hpp"
@@ -20,10 +20,10 @@ void expect_average(RankLog& log, const std::vector<float>& result, std::uint64_
     ONEBIT_EXPECT(log, log.same_on_all(result.data(), result.size() * sizeof(float)));
 }
 
-// What one rank knows of the values that are still to be delivered, and what a call must not lose.
+// One rank's knowledge of the values still to be delivered, which a call must not lose.
 struct Account {
     std::vector<double> owed; // the mean of all ranks' values and worker errors, plus the servers'
-    double largest = 0;       // of what that was made of
+    double largest = 0;       // of the terms of that
 
     Account(RankLog& log, const std::vector<float>& values, const Errors& errors) : owed(values.size()) {
         add(log.gather_floats(values), 1.0 / log.size());
@@ -52,7 +52,7 @@ void expect_conserved(RankLog& log, const Account& before, const Account& after)
     log.expect(lost <= largest * 0x1p-20 + 0x1p-120, text, __FILE__, __LINE__);
 }
 
-// A call whose result and errors, if it succeeds, have what went in.
+// A call whose result and errors, if it succeeds, hold the input.
 void expect_call(Allreduce& reduce, RankLog& log, const std::vector<float>& values) {
     const Account before(log, values, reduce.errors());
     std::vector<float> result(values.size());
@@ -90,7 +90,7 @@ void expect_calls(onebit_comm_t comm, RankLog& log, const onebit_allreduce_confi
 TEST_CASE("an exact average is delivered where the sum overflows", "[dense][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
     const onebit_check_t check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
-    // Few values, some that shared memory takes, so many that it looks on the way; and few that go as many do.
+    // Few values, a number for shared memory, so many that it checks on the way; and few in the way of many.
     const std::uint64_t count = GENERATE(as<std::uint64_t>(), 5, 1000, 5003, 70001, 300001);
     const bool in_nodes = GENERATE(false, true); // not through shared memory
     if (count > 100000 && in_nodes) return;

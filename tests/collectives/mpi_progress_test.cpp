@@ -8,7 +8,7 @@
 
 using namespace onebit_test;
 
-// As MPI_Allreduce would let them: nothing but the wait for the average moves the message on.
+// As with MPI_Allreduce: only the wait for the average advances the message.
 TEST_CASE("a rank that waits in shared memory moves its messages on", "[shared][progress]") {
     const int n = GENERATE(from_range(rank_counts()));
     if (n == 1) return;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Buffers of 16-bit values. A compressed call is the float32 call of the same values, rounded; an exact one is a sum in
-// float32 in the order of ranks, rounded. Nothing too large becomes an infinity without an error.
+// Buffers of 16-bit values. A compressed call is the float32 call of the same values, rounded. An exact call is a sum
+// in float32 in rank order, rounded. A value too large becomes an infinity only with an error.
 #include <cfloat>
 #include <cstring>
 
@@ -19,7 +19,7 @@ constexpr onebit_algorithm_t kCompressed[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGO
                                               ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK,
                                               ONEBIT_ALGORITHM_RING};
 
-// What reads values and writes results differs between these; of the codecs themselves floats tell enough.
+// These codecs differ in how values are read and results written; floats suffice for the codecs themselves.
 constexpr Mode kModes[] = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
                            {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER},
                            {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_CODEC_INT8}};
@@ -42,7 +42,7 @@ onebit_allreduce_config_t narrow_config(onebit_datatype_t type, onebit_algorithm
     return config;
 }
 
-// 16-bit values between guards that nobody may touch, aligned to two bytes and no more.
+// 16-bit values between guards that must stay unchanged, aligned to two bytes only.
 class NarrowBuffer {
   public:
     NarrowBuffer(const std::vector<float>& values, onebit_datatype_t type)
@@ -213,7 +213,7 @@ TEST_CASE("a compressed average too large for float16 is NONFINITE on every rank
                 Allreduce reduce(comm, config, log);
                 std::vector<float> values(9001, 0);
                 for (std::size_t i = 0; i < values.size(); i += 2) values[i] = 65504;
-                // Half of the values are left over, and are in the way of the next ones.
+                // Half of the values remain as error, which disturbs the next values.
                 run_narrow(reduce.get(), values, ONEBIT_FLOAT16, {}, log);
                 NarrowBuffer input(values, ONEBIT_FLOAT16), output(values, ONEBIT_FLOAT16);
                 ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "recvbuf;reset",

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands on a transport, on one over an emulated NCCL: the compressed allreduce with the CPU's bits, and a
+// The users of a transport, on one over an emulated NCCL: the compressed allreduce with the CPU's bits, and a
 // communicator, whose agreements lie in the host's memory.
 
 #include <algorithm>
@@ -58,7 +58,7 @@ Status run_rank(Codec& codec, std::size_t count, Transport& transport, Outcome* 
     return codec.failure();
 }
 
-/// What the ranks' three calls of such an allreduce come to, on GPUs over an NCCL of either age and on the host.
+/// The results of the ranks' three calls of such an allreduce, on GPUs over an NCCL of either age and on the host.
 void compare_with_host(const NcclApi& api, onebit_group_t group, int ranks, std::size_t count) {
     onebit_test::EmulatedNccl nccl;
     const auto on_gpu = onebit_test::run_nccl_ranks<Outcome>(
@@ -160,7 +160,7 @@ TEST_CASE("a communicator on NCCL agrees, gathers and opens channels", "[nccl]")
     }
 }
 
-/// What a handle averages, and what it says of itself; made on any transport.
+/// A handle's averages, and its info; made on any transport.
 struct Averaged {
     Values average;
     onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;

@@ -20,7 +20,7 @@ using namespace onebit_test;
 
 constexpr std::size_t kCount = 20011;
 
-/// NULL, and the reason on rank 0's output, where there is no NCCL, or one that doesn't like these ranks.
+/// NULL without NCCL or with an NCCL that refuses these ranks; rank 0 prints the reason.
 onebit_comm_t bootstrap(onebit_comm_t base, cudaStream_t stream, int devices, RankLog& log) {
     onebit_comm_t comm = nullptr;
     const onebit_status_t status = onebit_comm_bootstrap_nccl(base, stream, &comm);

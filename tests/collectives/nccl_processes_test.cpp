@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL's own transport between processes, as a user's communicator, on as many GPUs as there are, be it one: ranks that
-// tell NCCL different names of their host (NCCL_HOSTID) may share a GPU, and talk through sockets.
+// NCCL's own transport between processes, as a user's communicator, on all GPUs of the machine, even a single one:
+// ranks that tell NCCL different names of their host (NCCL_HOSTID) may share a GPU, and talk through sockets.
 //
 //     onebit_nccl_processes [RANKS]                            2 and 4 ranks by default
 //     onebit_nccl_processes --time ELEMENTS... [--json FILE]   2 ranks
 //
-// Each rank computes what the host's handles of all ranks give, as threads of its own, and compares the bits; or calls
-// are timed. Exit status 77: there is no GPU or no NCCL, or NCCL doesn't let so many ranks share what there is.
+// Each rank computes the results of the host's handles of all ranks, with threads of its own, and compares the bits; or
+// calls are timed. Exit status 77: there is no GPU or no NCCL, or NCCL doesn't let that many ranks share the GPUs.
 
 #include <cuda_runtime.h>
 #include <onebit/onebit_nccl.h>
@@ -59,7 +59,7 @@ struct Form {
 constexpr std::array kForms = {Form{ONEBIT_ALGORITHM_FLAT, "flat"}, Form{ONEBIT_ALGORITHM_PIPELINED, "pipelined"},
                                Form{ONEBIT_ALGORITHM_TWO_LEVEL, "two levels"}, Form{ONEBIT_ALGORITHM_DENSE, "dense"}};
 
-/// The command line's.
+/// The options of the command line.
 struct Options {
     std::vector<int> ranks = {2, 4};
     std::vector<std::size_t> timed; ///< numbers of elements; none: results are compared
@@ -94,7 +94,7 @@ std::vector<float> input_of(std::size_t count, int rank, int step) {
     return make_data(Kind::gaussian, count, 1, rank, static_cast<std::uint64_t>(step));
 }
 
-/// By step, the same on all ranks. What fails here ends the process.
+/// By step, the same on all ranks. A failure here ends the process.
 std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form, std::size_t count) {
     std::vector<onebit::Communicator> communicators = onebit::Communicator::loopback(ranks);
     std::vector<std::vector<float>> averages(kSteps, std::vector<float>(count));
@@ -124,7 +124,7 @@ bool agrees(const Form& form, const std::vector<float>& values, const std::vecto
     return true;
 }
 
-/// Whether all that came out is right.
+/// Whether all results are right.
 bool compare(const onebit::Communicator& communicator, cudaStream_t stream, const Form& form, std::size_t count) {
     const std::vector<std::vector<float>> expected = averages_on_the_host(communicator.size(), form, count);
     onebit_allreduce_config_t config = config_of(form, count);
@@ -148,7 +148,7 @@ bool compare(const onebit::Communicator& communicator, cudaStream_t stream, cons
 bool compare_all(const onebit::Communicator& communicator, cudaStream_t stream) {
     bool right = true;
     for (const Form& form : kForms) {
-        // Of two nodes or more, with two ranks each.
+        // At least two nodes, with two ranks each.
         if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && (communicator.size() < 4 || communicator.size() % 2 != 0))
             continue;
         for (const std::size_t count : kCounts) right = compare(communicator, stream, form, count) && right;
@@ -156,7 +156,7 @@ bool compare_all(const onebit::Communicator& communicator, cudaStream_t stream) 
     return right;
 }
 
-/// The time of a form's calls, from when all ranks begin one to when all have come to its end: the medians of rank 0.
+/// The time of a form's calls, from the moment all ranks begin one until all have ended it: the medians of rank 0.
 nlohmann::ordered_json time_size(Opening& opening, const onebit::Communicator& communicator, cudaStream_t stream,
                                  std::size_t count) {
     constexpr int kWarmUp = 3;
@@ -189,7 +189,7 @@ nlohmann::ordered_json time_size(Opening& opening, const onebit::Communicator& c
     return {{"elements", count}, {"rounds", kRounds}, {"forms", rows}};
 }
 
-/// Rank 0 prints them, and writes what there is after each size.
+/// Rank 0 prints the times, and writes those measured so far after each size.
 bool time_all(Opening& opening, const Options& options, const onebit::Communicator& communicator, cudaStream_t stream) {
     nlohmann::ordered_json report = {{"ranks", communicator.size()}, {"transport", "NCCL between processes"}};
     for (const std::size_t count : options.timed) {
@@ -266,11 +266,11 @@ int run_rank(Opening& opening, const Options& options, int rank, int ranks) {
 }
 
 [[noreturn]] void be_rank(Opening& opening, const Options& options, int rank, int ranks) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // none outlives the test
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // no rank outlives the test
     setenv("ONEBIT_NODE_SIZE", "2", 1);
     setenv("ONEBIT_TIMEOUT", std::to_string(kTimeout).c_str(), 1);
     setenv("NCCL_HOSTID", ("onebit-rank-" + std::to_string(rank)).c_str(), 1);
-    // Whoever has set these otherwise knows why: "hosts" that are one are reached without a network.
+    // Settings of the user take precedence. The "hosts" are one machine, reached without a network.
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_IB_DISABLE", "1", 0);
     setenv("NCCL_MNNVL_ENABLE", "0", 0);
@@ -290,7 +290,7 @@ void stop(const std::vector<pid_t>& processes) {
     for (const pid_t process : processes) waitpid(process, nullptr, 0);
 }
 
-/// Takes out those that have come to an end, and returns the worst exit status: any but 0 and "skipped" is "failed".
+/// Removes the processes that have ended, and returns the worst exit status: any but 0 and "skipped" is "failed".
 int reap(std::vector<pid_t>* processes) {
     int worst = 0;
     std::erase_if(*processes, [&](pid_t process) {
@@ -304,7 +304,7 @@ int reap(std::vector<pid_t>* processes) {
     return worst;
 }
 
-/// The worst exit status of the ranks, each a process. CUDA is begun in them alone, as it doesn't live through a fork.
+/// The worst exit status of the ranks, each a process. Only ranks initialise CUDA, because CUDA doesn't survive a fork.
 int run_ranks(const Options& options, int ranks) {
     void* const shared = mmap(nullptr, sizeof(Opening), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return kFailed;
@@ -369,7 +369,7 @@ int main(int argc, char** argv) {
     bool failed = false;
     bool passed = false;
     for (const int ranks : options.ranks) {
-        std::fflush(stdout); // or each rank has what is left in there
+        std::fflush(stdout); // or each rank inherits the rest of the buffer
         const int code = run_ranks(options, ranks);
         failed = failed || code == kFailed;
         passed = passed || code == 0;

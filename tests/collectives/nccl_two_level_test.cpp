@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two levels in a GPU's memory, over an emulated NCCL, throughout or inside a node alone: the bits of the host's two
-// levels, whatever happens. Each test is one story that ranks live through twice, on the host over loopback and on the
-// GPU; what they tell must be the same, on all ranks where it is of all.
+// levels in every case. Each test is one story, which ranks run twice: on the host over loopback and on the GPU. Both
+// runs must report the same, and common results must be the same on all ranks.
 
 #include <algorithm>
 #include <atomic>
@@ -36,12 +36,12 @@ using onebit_test::Variable;
 using Values = std::vector<float>;
 using Bytes = std::vector<std::byte>;
 
-/// What a rank tells.
+/// The report of a rank.
 struct Told {
     std::vector<Values> common;    ///< the same on all ranks
     std::vector<Values> own;       ///< errors
     std::vector<Bytes> states;     ///< saved
-    std::vector<std::string> said; ///< the same on all ranks: what calls said
+    std::vector<std::string> said; ///< the same on all ranks: the calls' messages
     onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
     Status status;
 };
@@ -50,7 +50,7 @@ bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
     return std::ranges::equal(a, b, onebit_test::same_bits);
 }
 
-/// A handle and what a rank does with it.
+/// A handle and a rank's actions on it.
 class Actor {
   public:
     Actor(Communicator& communicator, onebit_memory_t memory, std::size_t count, Mode mode, onebit_check_t check,
@@ -74,14 +74,14 @@ class Actor {
         return onebit_test::make_data(kind, count_, 61, rank_, step);
     }
 
-    /// One call, in place or not; what is in the output then is told, and what the call says.
+    /// One call, in place or not. Reports the output, and the call's message.
     void call(const Values& values, bool in_place) {
         AlignedBuffer<float>& result = in_place ? input_ : output_;
         output_.copy_from(Values(count_, 7.0F).data());
         input_.copy_from(values.data());
         const Status status = handle_->run(input_.data(), result.data());
         told.said.push_back(status.message());
-        // What a failed call leaves in place is this rank's own.
+        // After a failed call in place the buffer holds this rank's own values.
         tell(result, in_place && !status.ok() ? &told.own : &told.common);
         if (!in_place) tell(input_, &told.own);
     }
@@ -130,7 +130,7 @@ class Actor {
 
 using Story = std::function<void(Actor&)>;
 
-/// What a GPU's values travel by.
+/// The transports of a GPU's values.
 enum class Way { kNccl, kNcclInNode };
 
 /// Both, one after the other.
@@ -219,8 +219,8 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
     const Way way = each_way();
     const Variable piece("ONEBIT_PIECE", "1"); // so that four blocks travel together
     const auto [nodes, places] = GENERATE(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2));
-    // One word, so that shards are empty; three, so that chunks are; whole ones and a few bits; shards and chunks that
-    // are equally long, but for a few bits; several steps, one of them of several chunks.
+    // One word, so that shards are empty; three, so that chunks are empty; whole words and a few bits; shards and
+    // chunks of equal length except a few bits; several steps, one of them of several chunks.
     for (const std::size_t count : {6, 70, 4099, 12669, 40001}) {
         std::vector<Mode> modes = onebit_test::all_modes();
         if (count == 4099) modes.push_back({ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_CODEC_INT8});
@@ -247,8 +247,8 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
 
 TEST_CASE("on two levels, too, messages of equal length go by NCCL's own calls", "[nccl][two_level]") {
     struct Shape {
-        // Of 2 x 2 ranks: 8 are two of each; 6 are 2, 1, 2, 1; 7 are 2, 2, 2, 1; 15 are 4, 4, 4, 3; 13 are 4, 3, 3, 3.
-        // Inside a node they take, with their scales, a multiple of 4 each: all do alike up to 7.
+        // On 2 x 2 ranks: 8 are two each; 6 are 2, 1, 2, 1; 7 are 2, 2, 2, 1; 15 are 4, 4, 4, 3; 13 are 4, 3, 3, 3.
+        // Inside a node each shard takes, with its scales, a multiple of 4: lengths are equal up to 7.
         std::size_t words;
         int all_gathers; // on all ranks together: of results between the nodes, and inside them
         int all_to_alls; // between the nodes
@@ -294,14 +294,14 @@ TEST_CASE("a state goes from the host's two levels to a GPU's and back", "[nccl]
     EmulatedNccl nccl;
     const std::vector<Told> before = live_on_host(setting, first);
     REQUIRE(all_good(before[0]));
-    compare(live_on_gpu(nccl, setting, first), before); // so the saved bytes are the same
+    compare(live_on_gpu(nccl, setting, first), before); // the saved bytes are the same
     live_and_compare(setting, [&](Actor& actor) {
         actor.load(before[static_cast<std::size_t>(actor.rank())].states[0]);
         for (unsigned step = 3; step < 5; ++step) actor.call(step);
         actor.tell_state();
     });
 
-    const Bytes none(64); // which neither takes
+    const Bytes none(64); // both refuse it
     live_and_compare(setting, [&](Actor& actor) { actor.load(none); });
 }
 
@@ -386,7 +386,7 @@ TEST_CASE("two levels over NCCL: bytes, exact calls in between, starts", "[nccl]
         CHECK(all_good(rank));
         CHECK(onebit_test::same_bits(rank.common[0], twin[0].common[0]));
         CHECK(onebit_test::same_bits(rank.common[2], twin[0].common[1]));
-        // In the node half of the values and the bits of a shard; between nodes, twice a quarter of the bits.
+        // In the node: half of the values, and the bits of a shard. Between nodes: twice a quarter of the bits.
         const double bits = count / 8.0;
         CHECK(rank.own[1][0] == Approx(count / 2.0 * 4 + bits / 2 + bits / 2).epsilon(0.02));
     }
@@ -444,7 +444,7 @@ TEST_CASE("a neighbour that doesn't come breaks two levels over NCCL, and lets g
         actor.call(0);
         if (actor.handle().check_not_broken().ok()) actor.told.said.emplace_back("not broken");
     });
-    const std::vector<std::string> complaints = nccl.take_complaints(); // none where the neighbour's time was up first
+    const std::vector<std::string> complaints = nccl.take_complaints(); // none if the neighbour timed out first
     if (setting.way == Way::kNccl) {
         CHECK(complaints == std::vector<std::string>{"messages that nobody has received"});
     }
@@ -457,7 +457,7 @@ TEST_CASE("a node that doesn't come breaks two levels on the other one", "[nccl]
     const Variable timeout("ONEBIT_TIMEOUT", "0.5");
     const onebit_check_t check = GENERATE(ONEBIT_CHECK_NONE, ONEBIT_CHECK_FULL);
     EmulatedNccl nccl;
-    std::atomic<int> waiting = 2; // while they do, the other node stays
+    std::atomic<int> waiting = 2; // the other node stays until they end
     const Setting setting = {.way = Way::kNcclInNode, .check = check};
     const std::vector<Told> told = live_on_gpu(nccl, setting, [&](Actor& actor) {
         if (actor.rank() < 2) {

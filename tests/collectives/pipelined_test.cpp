@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The pipelined form, straight and along a ring: whatever its pieces, the plain form's bits, in results and in errors,
+// The pipelined form, straight and along a ring: with any piece size, the plain form's bits, in results and in errors,
 // call after call.
 #include <thread>
 
@@ -51,7 +51,7 @@ void compare_with_plain(onebit_comm_t comm, RankLog& log, onebit_algorithm_t for
         ONEBIT_EXPECT(log, log.same_on_all(data.data(), data.size() * sizeof(float)));
         ONEBIT_EXPECT(log, pipelined.errors().same_as(plain.errors()));
     }
-    // Along a ring a rank sends all chunks but the next one's, instead of its own so many times.
+    // Along a ring a rank sends all chunks except the next rank's, instead of its own chunk so many times.
     const bool equal =
         form == ONEBIT_ALGORITHM_PIPELINED || count % (4096 * static_cast<std::uint64_t>(log.size())) == 0;
     ONEBIT_EXPECT(log, !equal || pipelined.info().bytes_sent == plain.info().bytes_sent);

@@ -32,8 +32,8 @@ struct Shapes {
     }
 };
 
-// A vector first and last, odd sizes, one that is wide, one that is tall, one that has several strips of columns, one
-// whose rows are several parts.
+// A vector first and last, odd sizes, a wide matrix, a tall one, one with several strips of columns, one whose rows are
+// several parts.
 const Shapes mixed = {{1, 37, 33, 65, 7, 1500, 2111, 9, 64, 64, 1, 1, 40, 10, 113, 1}};
 const Shapes tall = {{3001, 301}};
 const Shapes long_vector = {{1, 70001, 40, 50}}; // so many values are averaged in another way
@@ -58,7 +58,7 @@ double largest_of(const std::vector<double>& values) {
     return largest;
 }
 
-// Roundings in float32 of sums of up to a few thousand products, beside the largest of the values.
+// Roundings in float32 of sums of up to a few thousand products, relative to the largest of the values.
 void expect_near(RankLog& log, const char* what, const std::vector<float>& actual, const std::vector<double>& expected,
                  double tolerance) {
     if (!ONEBIT_EXPECT(log, actual.size() == expected.size())) return;
@@ -72,7 +72,7 @@ std::vector<double> widened(const std::vector<float>& values) {
     return {values.begin(), values.end()};
 }
 
-// Each call beside the oracle's, which begins with the errors and factors that the library has.
+// Each call beside the oracle's, which begins with the library's errors and factors.
 void check_beside_oracle(onebit_comm_t comm, RankLog& log, const Shapes& shapes, onebit_op_t op,
                          onebit_datatype_t type) {
     const auto ranks = static_cast<std::size_t>(log.size());
@@ -112,7 +112,7 @@ void check_beside_oracle(onebit_comm_t comm, RankLog& log, const Shapes& shapes,
     }
 }
 
-// Bytes that one rank sends in an exact average of so many floats, at most: it is the library's own business how.
+// The most bytes that one rank sends in an exact average of that many floats: the library chooses the way.
 std::uint64_t most_bytes(std::uint64_t numbers, std::uint64_t ranks) {
     return (numbers + 64 * ranks) * 4 * std::max<std::uint64_t>(2, ranks - 1) * (ranks > 1);
 }
@@ -186,8 +186,8 @@ TEST_CASE("matrices of a low rank: what has that rank is delivered whole", "[all
         const std::vector<float> first = reduce.run(input), second = reduce.run(input);
         expect_near(log, "the first result", first, mean, 1e-4 * largest_of(mean)); // any directions find it
         expect_near(log, "the second result", second, mean, 1e-4 * largest_of(mean));
-        // After zeros directions are those of what rounding has left, where these values have no part. They are found
-        // again, and what was left out comes behind.
+        // After zeros the directions come from the rounding's remainders, in which these values have no part. The
+        // directions are found again, and the omitted values follow.
         for (int t = 0; t < 3; ++t) reduce.run(std::vector<float>(input.size(), 0.0F));
         for (int t = 0; t < 2; ++t) reduce.run(input);
         expect_near(log, "the result after zeros", reduce.run(input), mean, 1e-4 * largest_of(mean));
@@ -348,7 +348,7 @@ TEST_CASE("matrices of a low rank: saved states", "[allreduce][powersgd][state]"
                               onebit_allreduce_unpack_state(of_shapes.get(), state.data(), state.size()));
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "codec",
                               onebit_allreduce_unpack_state(of_sign.get(), state.data(), state.size()));
-        // Reset: as at first, but for the number of calls.
+        // Reset: as at first, except for the number of calls.
         Allreduce fresh(comm, config_of(mixed), log);
         ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(reduce.get()));
         ONEBIT_EXPECT(log, reduce.errors().same_as(fresh.errors()));
@@ -375,7 +375,7 @@ TEST_CASE("matrices of a low rank: exact calls between, what is sent, and what A
         }
         expect_near(log, "the exact average", exact, mean, 1e-5);
         ONEBIT_EXPECT(log, reduce.errors().same_as(before));
-        // Nothing to be gained: exact, whatever is asked for.
+        // Compression gains nothing here: exact, whatever the settings ask for.
         const Shapes vectors = {{1, 500, 500, 1, 2, 2}};
         Allreduce exact_alone(comm, config_of(vectors), log);
         ONEBIT_EXPECT(log, exact_alone.info().algorithm == ONEBIT_ALGORITHM_DENSE);

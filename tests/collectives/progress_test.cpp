@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_comm_progress: one call moves all handles on. Callbacks: who is told what, once.
+// onebit_comm_progress: one call advances all handles. Callbacks: which callback gets which result, once.
 #include "support/progress.hpp"
 
 #include <cfenv>
@@ -153,7 +153,7 @@ TEST_CASE("a callback hears once how each started operation ended", "[async][pro
             ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_BUSY, onebit_allreduce_set_callback(reduce.get(), nullptr, nullptr));
             ONEBIT_EXPECT(log, told.times == call - 1);
             const onebit_status_t expected = wrong ? ONEBIT_ERROR_NONFINITE : ONEBIT_SUCCESS;
-            // Progress has told: its own status is not the operation's.
+            // Progress has reported the result: its own status is not the operation's.
             ONEBIT_EXPECT_STATUS(log, how == Finish::progress ? ONEBIT_SUCCESS : expected,
                                  finish(comm, reduce.get(), how, log));
             ONEBIT_EXPECT(log, told.times == call && told.status == expected);

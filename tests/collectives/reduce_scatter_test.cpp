@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What a reduce-scatter promises beyond the oracle's bits (shards_oracle_test.cpp): nothing is lost, exact averages and
-// sums are exact, and a handle may go from the one kind of call to the other.
+// Promises of a reduce-scatter beyond the oracle's bits (shards_oracle_test.cpp): nothing is lost, exact averages and
+// sums are exact, and a handle may change from one kind of call to the other.
 #include <cfloat>
 
 #include "support/environment.hpp"
@@ -22,7 +22,7 @@ onebit_shard_config_t dense_shards(const Cut& cut, onebit_op_t op = ONEBIT_OP_AV
     return config;
 }
 
-// Over the steps: sum of what this rank got + mean error of its shard == sum of the averaged inputs.
+// Over the steps: sum of this rank's results + mean error of its shard == sum of the averaged inputs.
 void check_conservation(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode mode, Kind kind) {
     constexpr int steps = 200;
     log.context(mode.name() + ", " + cut.name + ", " + name_of(kind));
@@ -55,7 +55,7 @@ void check_conservation(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode m
     ONEBIT_EXPECT(log, largest > 0.1 || shard.count == 0);
 }
 
-// Each may be averaged over the ranks, but most can't be added up.
+// Each value may be averaged over the ranks, but most can't be added up.
 float huge_value(std::uint64_t i, int rank, std::uint64_t step) {
     const float sign = (i + step) % 5 == 0 ? -1.0F : 1.0F;
     return sign * (i % 7 == 3 ? static_cast<float>(rank + 1) : 3e38F);
@@ -106,7 +106,7 @@ TEST_CASE("compressed sums of a power of two ranks are that many averages, to th
                 expect_bits(log, "the sum", sum.run_steps(5, step, 1), expected);
             }
             expect_bits(log, "the error", sum.error(), average.error());
-            // Once more the ranks agree, on whether sums have overflowed.
+            // The ranks agree once more, on whether sums have overflowed.
             const std::uint64_t more = sum.info().last_bytes_sent - average.info().last_bytes_sent;
             ONEBIT_EXPECT(log, n == 1 ? more == 0 : more > 0 && more <= 16U * 3);
         }
@@ -237,7 +237,7 @@ TEST_CASE("exact calls between compressed ones leave the error alone", "[shards]
 
 namespace {
 
-// What is still to be delivered of this rank's shard: the mean, or sum, of the ranks' values and errors.
+// The values still to be delivered of this rank's shard: the mean, or sum, of the ranks' values and errors.
 std::vector<double> owed(RankLog& log, const Scatter& scatter, const std::vector<float>& values, double share,
                          double* largest) {
     const oracle::Range shard = scatter.shard();
@@ -318,7 +318,7 @@ TEST_CASE("without checks those are told of an overflow whom it concerns", "[sha
             ONEBIT_EXPECT(log, status == ONEBIT_SUCCESS || status == ONEBIT_ERROR_NONFINITE);
             ONEBIT_EXPECT(log, status == ONEBIT_ERROR_NONFINITE || (log.rank() != 0 && log.rank() != owner));
             ONEBIT_EXPECT(log, all_finite(scatter.error()));
-            // Whose error it isn't keeps its own.
+            // Ranks whose error didn't overflow keep their error.
             const std::vector<float> none(cut.total(), 0.0F);
             ONEBIT_EXPECT(log, same_bits(scatter.error(), none) == (log.rank() == 0));
             // All have made as many calls: their states are of one moment.

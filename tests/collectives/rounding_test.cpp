@@ -23,8 +23,8 @@ onebit_allreduce_config_t config_of(onebit_codec_t codec, std::uint64_t count,
     return config;
 }
 
-// How many standard errors the mean of so many calls without error feedback is off: 1 where a call's error is chance
-// alone.
+// The deviation of the mean of that many calls without error feedback, in standard errors: 1 where a call's error is
+// chance alone.
 double deviation_of(onebit_comm_t comm, RankLog& log, const onebit_allreduce_config_t& config, int calls) {
     const std::size_t count = config.count;
     Allreduce reduce(comm, config, log);
@@ -63,7 +63,7 @@ TEST_CASE("stochastic rounding: in the mean of many calls nothing is wrong", "[a
             const double stochastic = deviation_of(comm, log, config, calls);
             log.expect(stochastic > 0.85 && stochastic < 1.15, "off by " + std::to_string(stochastic), __FILE__,
                        __LINE__);
-            config.rounding = ONEBIT_ROUNDING_NEAREST; // each call is wrong alike
+            config.rounding = ONEBIT_ROUNDING_NEAREST; // each call has the same error
             ONEBIT_EXPECT(log, deviation_of(comm, log, config, 20) > 4);
         }
     });
@@ -162,8 +162,8 @@ std::uint32_t mix(std::uint32_t x) {
     return x ^ x / 65536;
 }
 
-// What the first call sends of a shard's values in 8 bits, as docs/WIRE_FORMAT.md words it. `first`: the number of the
-// shard's first element; `encoder`: 2 r or 2 r + 1.
+// The values that the first call sends of a shard in 8 bits, as docs/WIRE_FORMAT.md words it. `first`: the number of
+// the shard's first element; `encoder`: 2 r or 2 r + 1.
 std::vector<float> sent_of(const std::vector<float>& values, std::uint64_t first, int encoder) {
     const std::uint32_t g = 2654435769u;
     std::vector<float> sent(values.size());

@@ -7,7 +7,7 @@
 namespace onebit {
 namespace {
 
-// Ranks in nodes one behind the other, in turn, and neither.
+// Ranks in consecutive nodes, in turn, and neither.
 const std::vector<std::vector<int>>& all_placements() {
     static const std::vector<std::vector<int>> all = {{0, 0, 1, 1},       {0, 1, 0, 1},       {0, 1, 1, 0},
                                                       {0, 0, 1, 1, 2, 2}, {0, 1, 2, 2, 1, 0}, {0, 1, 0, 0, 1, 1}};
@@ -46,7 +46,7 @@ TEST_CASE("seats: as words and back, and no others", "[seat]") {
             Seat read;
             CHECK(Seat::from_word(seat.word(), ranks, &read));
             CHECK(read == seat);
-            CHECK_FALSE(Seat::from_word(seat.word(), ranks + 1, &read));     // which nodes can't share
+            CHECK_FALSE(Seat::from_word(seat.word(), ranks + 1, &read));     // nodes can't share these ranks equally
             CHECK_FALSE(Seat::from_word(seat.word() + ranks, ranks, &read)); // no rank serves that
         }
     }

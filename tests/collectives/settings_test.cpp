@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_comm_set: what an environment variable would have said, for what is created afterwards.
+// onebit_comm_set: replaces an environment variable for objects created afterwards.
 #include <cstdio>
 #include <fstream>
 
@@ -39,7 +39,7 @@ TEST_CASE("what is set stands in the place of the environment, and leaves the re
         ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_ALGORITHM", "flat"));
         const onebit_allreduce_info_t info = info_of_auto(comm, log);
         ONEBIT_EXPECT(log, info.algorithm == ONEBIT_ALGORITHM_FLAT && info.threads == 2);
-        // Of a rank's own: another one on each rank.
+        // A setting of each rank's own: different on each rank.
         ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_THREADS", log.rank() == 0 ? "3" : "1"));
         ONEBIT_EXPECT(log, info_of_auto(comm, log).threads == (log.rank() == 0 ? 3U : 1U));
     });

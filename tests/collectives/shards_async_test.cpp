@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Reduce-scatters and all-gathers that are started: test, wait, onebit_comm_progress and callbacks; what a started
-// operation forbids; and what onebit_comm_abort ends.
+// Started reduce-scatters and all-gathers: test, wait, onebit_comm_progress and callbacks; the calls that a started
+// operation forbids; and the operations that onebit_comm_abort ends.
 #include <algorithm>
 #include <cfenv>
 #include <limits>
@@ -34,7 +34,7 @@ onebit_status_t finish(onebit_comm_t comm, typename Collective::Handle handle, F
     return Collective::wait(handle);
 }
 
-// One in flight, with its memory and a twin that is run.
+// One handle with a call in flight, with its memory and a twin that uses run.
 template <class Collective>
 struct Flight {
     Flight(onebit_comm_t comm, RankLog& log_in, const onebit_shard_config_t& config)
@@ -275,7 +275,7 @@ TEMPLATE_TEST_CASE("shards: a callback hears once how each started operation end
             ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_BUSY, TestType::set_callback(shards.get(), nullptr, nullptr));
             ONEBIT_EXPECT(log, told.times == call - 1);
             const onebit_status_t expected = wrong ? ONEBIT_ERROR_NONFINITE : ONEBIT_SUCCESS;
-            // Progress has told: nothing is left for the test that follows it.
+            // Progress has reported the result: nothing is left for the test that follows it.
             ONEBIT_EXPECT_STATUS(log, how == Finish::progress ? ONEBIT_SUCCESS : expected,
                                  finish<TestType>(comm, shards.get(), how, log));
             ONEBIT_EXPECT(log, told.times == call && told.status == expected);
@@ -296,8 +296,8 @@ TEMPLATE_TEST_CASE("shards: a callback hears once how each started operation end
 
 namespace {
 
-// A sharded step: what the reduce-scatter delivers is gathered, which begins in its callback. The all-gather's callback
-// starts the next one, `left` times, and then destroys both.
+// A sharded step: the reduce-scatter's result is gathered by a call that its callback starts. The all-gather's callback
+// starts the next step, `left` times, and then destroys both handles.
 struct Chain {
     RankLog* log;
     onebit_reduce_scatter_t scatter = nullptr;
@@ -351,7 +351,7 @@ TEST_CASE("a reduce-scatter's callback may start an all-gather, whose callback s
         const auto unfinished = [&] {
             return std::any_of(chains.begin(), chains.end(), [](const Chain& chain) { return chain.left >= 0; });
         };
-        bool forgotten = false; // a handle has something to do, which a callback has begun, and none counts
+        bool forgotten = false; // a callback began work on a handle, and none is counted
         while (unfinished()) {
             int active = 0;
             ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Creation of a reduce-scatter or an all-gather with bad, unsupported or disagreeing settings, and handles that are
-// none: one status on every rank, and a message that says what was wrong.
+// Creation of a reduce-scatter or an all-gather with bad, unsupported or disagreeing settings, and invalid handles: one
+// status on every rank, and a message that names the error.
 #include <functional>
 
 #include "support/sanitized.hpp"
@@ -134,7 +134,7 @@ TEMPLATE_TEST_CASE("shards' creation: what is reserved is unsupported", "[shards
         const onebit_status_t status = ONEBIT_ERROR_UNSUPPORTED;
         expect_create_fails<TestType>(comm, log, status, "memory|GPU|CUDA", true,
                                       [](Config& c) { c.memory = ONEBIT_MEMORY_CUDA; });
-        // A rank that alone asks for it may be told either; all ranks are told the same.
+        // A rank that alone asks for it may get either message; all ranks get the same.
         const Cut cut = equal_cut(log.size(), 120);
         if (log.size() > 1) {
             Config config = shard_config(cut);
@@ -168,7 +168,7 @@ TEMPLATE_TEST_CASE("shards' creation: counts that are no cut of the whole", "[sh
             counts[0] = ~std::uint64_t{0} - 5;
             counts[1] = 240 + 6;
             expect_refused<TestType>(comm, log, bad, "counts", [&](Config& c) { c.counts = counts.data(); });
-            // Equal shards of what can't be divided.
+            // Equal shards of an indivisible number.
             for (const std::uint64_t count : {120 * ranks + 1, 120 * ranks - 1, ranks + 1})
                 expect_create_fails<TestType>(comm, log, bad, "count", true,
                                               [&](Config& c) { c.count = count, c.counts = nullptr; });

@@ -48,7 +48,7 @@ struct Subject {
         input = shards.input(Kind::gaussian, 8, 0);
         output.assign(shards.output_count(), 3.5F);
     }
-    // Nothing of the failed calls is left: good calls still give the twin's bits.
+    // The failed calls leave no trace: good calls still give the twin's bits.
     void expect_untouched(std::uint64_t next_step = 3) {
         expect_bits(log, "the error", shards.error(), before);
         ONEBIT_EXPECT(log, shards.info().calls == twin.info().calls);
@@ -65,7 +65,7 @@ struct Subject {
         expect_bits(log, "the error", shards.error(), before);
         expect_bits(log, "the output", output, std::vector<float>(shards.output_count(), 3.5F));
     }
-    // In every way that a call is made.
+    // In every way of making a call.
     void expect_values_fail(onebit_status_t status, const std::string& needles, const std::vector<float>& values) {
         for (const Way& way : all_ways()) {
             const Outcome outcome = shards.call(values, way);
@@ -288,7 +288,7 @@ TEMPLATE_TEST_CASE("shards: a second thread on a busy handle gets BUSY at once a
         if (log.rank() == 0 && threads_allowed()) {
             onebit_status_t first = ONEBIT_ERROR_INTERNAL;
             std::thread thread([&] {
-                do { // the other thread's look at the handle may be in the way for a moment
+                do { // the other thread's query may briefly hold the handle
                     first = TestType::run(handle, subject.input.data(), subject.output.data());
                 } while (first == ONEBIT_ERROR_BUSY);
             });
@@ -363,7 +363,7 @@ TEMPLATE_TEST_CASE("shards: bad arguments of the local calls", "[shards][bad inp
         ONEBIT_EXPECT(log, state == Bytes(bytes, 0x5a));
         subject.expect_untouched();
 
-        // One that is exact for good stays so.
+        // A handle that is exact for good stays exact.
         Shards<TestType> dense(comm, shard_config(cut, default_mode(), ONEBIT_ALGORITHM_DENSE), log);
         ONEBIT_EXPECT_FAILURE(log, bad, "algorithm|compressed|created",
                               TestType::set_algorithm(dense.get(), ONEBIT_ALGORITHM_PIPELINED));

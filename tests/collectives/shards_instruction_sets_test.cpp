@@ -13,7 +13,7 @@ namespace {
 
 constexpr int ranks = 3;
 
-// Everything that can be seen of some calls, by rank.
+// All visible results of some calls, by rank.
 template <class Collective>
 oracle::FloatsPerRank history_with(const char* kernels, std::uint32_t threads, const Cut& cut,
                                    onebit_algorithm_t algorithm) {

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Reduce-scatter and all-gather against the oracle, bit for bit: what they deliver, the errors that they keep, and how
-// many bytes they send.
+// Reduce-scatter and all-gather against the oracle, bit for bit: their results, the errors that they keep, and the
+// number of bytes that they send.
 #include <functional>
 
 #include "support/environment.hpp"
@@ -32,13 +32,13 @@ Maker maker_of(Kind kind) {
     return [kind](std::uint64_t count, int rank, std::uint64_t step) { return make_data(kind, count, 23, rank, step); };
 }
 
-// What all ranks are to have after a call.
+// The expected state of all ranks after a call.
 struct Step {
-    oracle::FloatsPerRank inputs, outputs, errors; // [rank]; no errors: nothing says what they are
+    oracle::FloatsPerRank inputs, outputs, errors; // [rank]; no errors: unspecified
     bool finite = true;
 };
 
-// Calls and what must come of them. It is made once, for all ranks.
+// Calls and their expected results. A script is made once, for all ranks.
 template <class Collective>
 struct Script {
     std::string name;
@@ -71,7 +71,7 @@ Script<Collective> write_script(const Cut& cut, Mode mode, onebit_op_t op, std::
         if constexpr (!Collective::gathers) known = reference.sums_finite;
         if (known) step.errors = reference.errors;
         script.steps.push_back(std::move(step));
-        if (!known) break; // and so nothing what comes next
+        if (!known) break; // later results are unspecified as well
     }
     return script;
 }
@@ -94,14 +94,14 @@ void follow(onebit_comm_t comm, RankLog& log, const Script<Collective>& script, 
     for (std::size_t t = 0; t < script.steps.size(); ++t) {
         log.context(script.name + ", step " + std::to_string(t));
         const Step& step = script.steps[t];
-        // Each rank in its own way.
+        // Each rank calls in a different way.
         const Outcome outcome = shards.call(step.inputs[rank], ways[(t + rank) % ways.size()]);
         if (step.finite) {
             ONEBIT_EXPECT_STATUS(log, ONEBIT_SUCCESS, outcome.status);
             expect_bits(log, "the result", outcome.output, step.outputs[rank]);
         } else {
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "rank|overflow", outcome.status);
-            // Of an all-gather the result is unspecified then.
+            // The result of an all-gather is unspecified then.
             ONEBIT_EXPECT(log, Collective::gathers || step.errors.empty() || outcome.untouched);
         }
         if (step.errors.empty())
@@ -131,7 +131,7 @@ std::uint64_t message_bytes(Mode mode, std::uint64_t count) {
     return 4 * ((count + 31) / 32 + scales);
 }
 
-// That a rank sends in one compressed call, tickets aside.
+// Bytes that a rank sends in one compressed call, without tickets.
 template <class Collective>
 std::uint64_t data_bytes(const Cut& cut, Mode mode, int rank) {
     std::uint64_t bytes = 0;
@@ -140,7 +140,7 @@ std::uint64_t data_bytes(const Cut& cut, Mode mode, int rank) {
     return bytes;
 }
 
-// Those that sends float32.
+// Bytes that a rank sends in a float32 call.
 template <class Collective>
 std::uint64_t float_bytes(const Cut& cut, int rank) {
     const std::uint64_t own = cut.shard(rank).count;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Saved states of reduce-scatters and all-gathers: what is loaded continues bit for bit; what doesn't fit is refused by
-// every rank and changes nothing.
+// Saved states of reduce-scatters and all-gathers: a loaded state continues bit for bit; a state that doesn't fit is
+// refused by every rank and changes nothing.
 #include <filesystem>
 #include <limits>
 #include <thread>
@@ -23,8 +23,8 @@ Cut state_cut(int ranks) {
     return cut;
 }
 
-// Rank 0's bytes of another shape, made over loopback in this very process, whatever transport the test itself runs on.
-// With a history of `calls`.
+// Rank 0's bytes of another shape, made over loopback in this very process, whatever transport the test runs on. With a
+// history of `calls` calls.
 template <class Collective>
 Bytes packed_elsewhere(const Cut& cut, Mode mode, int calls) {
     const auto ranks = cut.counts.size();
@@ -99,7 +99,7 @@ TEMPLATE_TEST_CASE("shards: a packed state continues bit for bit", "[shards][sta
                 Bytes shifted(state.size() + 1); // any alignment
                 std::memcpy(shifted.data() + 1, state.data(), state.size());
 
-                resumed.run_steps(99, 0, 2); // a past that must leave no trace
+                resumed.run_steps(99, 0, 2); // a history that must leave no trace
                 ONEBIT_EXPECT_OK(log, TestType::unpack_state(resumed.get(), shifted.data() + 1, state.size()));
                 expect_bits(log, "the error", resumed.error(), saved);
                 expect_bits(log, "the result", resumed.run_steps(5, 4, 3), uninterrupted.run_steps(5, 4, 3));
@@ -297,7 +297,7 @@ TEMPLATE_TEST_CASE("shards: a state of another shape or collective is refused", 
         }
         log.context("sound");
         const Bytes same = packed_elsewhere<TestType>(subject.cut, default_mode(), 3);
-        const Bytes& mine = log.rank() == 0 ? same : subject.state; // so that what is above was refused for its shape
+        const Bytes& mine = log.rank() == 0 ? same : subject.state; // so the states above were refused for their shape
         ONEBIT_EXPECT_OK(log, TestType::unpack_state(subject.shards.get(), mine.data(), mine.size()));
     });
 }
@@ -306,7 +306,7 @@ TEMPLATE_TEST_CASE("shards: a state whose error is as long is none of the other 
                    AllGather) {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        // All errors are as long as each other here: one rank's shard is the whole.
+        // All errors have equal lengths here: the single rank's shard is the whole.
         const Cut cut = single_cut(log.size(), 1000, 0);
         Shards<TestType> one(comm, shard_config(cut), log);
         Shards<OtherHalf<TestType>> half(comm, shard_config(cut), log);

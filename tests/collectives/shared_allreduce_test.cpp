@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where there are few
 
-// The fewest that go through shared memory, parts of uneven lengths, a slice and an element, more slices than slots
-// with a short last one, so many that the result is written past the caches.
+// The fewest elements that go through shared memory, parts of uneven lengths, a slice and an element, more slices than
+// slots with a short last one, so many that the result is written past the caches.
 const std::vector<std::uint64_t> counts = {2048, 4099, slice + 1, 6 * slice + 77, 17 * slice + 5};
 
 bool shares_memory(Allreduce& reduce) {
@@ -64,7 +64,7 @@ TEST_CASE("calls through shared memory overlap, and no rank waits for another to
             std::vector<float> one(count), other(count);
             ONEBIT_EXPECT_OK(log, onebit_allreduce_start(first.get(), input.data(), one.data()));
             ONEBIT_EXPECT_OK(log, onebit_allreduce_start(second.get(), input.data(), other.data()));
-            // Ranks that look after them in different orders, and by different ways.
+            // Ranks that poll them in different orders, and in different ways.
             onebit_allreduce_t handles[2] = {first.get(), second.get()};
             if ((static_cast<std::uint64_t>(log.rank()) + step) % 2 == 1) std::swap(handles[0], handles[1]);
             for (int done[2] = {0, 0}; done[0] == 0 || done[1] == 0;)
@@ -129,7 +129,7 @@ TEST_CASE("large values are seen on the way, and refused like others; nothing in
             bytes[static_cast<std::size_t>(places)] = reduce.info().last_bytes_sent;
         }
         ONEBIT_EXPECT(log, reduce.info().calls == calls);
-        // Two agreements, on the arguments and on the values; in place one, on both.
+        // Two agreements, on the arguments and on the values; in place one agreement on both.
         const std::uint64_t in_place = bytes[static_cast<std::size_t>(Places::in_place)];
         if (log.size() > 1)
             ONEBIT_EXPECT(log, bytes[0] > in_place && bytes[static_cast<std::size_t>(Places::mixed)] > in_place);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory that a node's ranks share for their values and results (onebit_mem_alloc), and averages of what lies there:
-// the same bits as of values elsewhere, whoever has what where.
+// Memory that a node's ranks share for their values and results (onebit_mem_alloc), and averages of values there: the
+// same bits as of values elsewhere, whichever ranks use it for which buffers.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where there are few
 
-// The fewest, parts of uneven lengths with less than a vector at the end, more than are looked at in a pass before, so
-// many that results are written past the caches.
+// The fewest elements, parts of uneven lengths with less than a vector at the end, more than are checked in a pass
+// before, so many that results are written past the caches.
 const std::vector<std::uint64_t> counts = {2048, 4099, 3 * slice + 77, 17 * slice + 5};
 
 // Of other processes' memory and this one's to share, as a mapping or a file that is open.
@@ -43,7 +43,7 @@ std::size_t mappings() {
     return found;
 }
 
-// A call that was started, without a check: all say where their values are, then all find them. None is done by then.
+// A started call without a check: all ranks tell their values' places, then all find them. None is done by then.
 void find_values(Allreduce& reduce, RankLog& log) {
     for (int i = 0; i < 2; ++i) {
         int done = 0;
@@ -101,7 +101,7 @@ TEST_CASE("ranks whose values lie elsewhere, now and then, are waited for by nob
         std::vector<float> input(count), output(count);
         const auto ranks = static_cast<std::uint64_t>(log.size());
         for (std::uint64_t step = 0; step < 4 * (ranks + 1); ++step) {
-            // One rank's values or results, nobody's, all ranks' or everybody's.
+            // One rank's values or results lie elsewhere, or no rank's.
             const std::uint64_t which = step % (ranks + 1);
             const bool mine = which == static_cast<std::uint64_t>(log.rank());
             const bool plain_input = mine && step % 3 != 0, plain_output = mine && step % 3 != 1;
@@ -170,7 +170,7 @@ TEST_CASE("shared buffers may be freed in any order", "[shared][buffers]") {
             ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), average(count, log.size(), step)));
         };
         run(freed, 0, true);
-        // The last rank frees its own, and so does not see the others' any more: all do without.
+        // The last rank frees its own memory, and so no longer sees the others': all ranks do without.
         if (log.last_rank()) freed.free();
         run(log.last_rank() ? kept : freed, 1, false);
         run(kept, 2, true);
@@ -212,7 +212,7 @@ TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[s
         SharedValues memory(comm, count, log);
         put(input_of(count, log.rank(), 0), memory.data());
         ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), memory.data(), memory.data()));
-        if (log.last_rank()) { // a slice at a time: together they take longer than any silence that is borne
+        if (log.last_rank()) { // slices at a time: together they exceed the timeout
             for (int done = 0; done == 0;) {
                 ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
                 std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -344,7 +344,7 @@ TEST_CASE("two levels average a node's values where they lie, to the same bits",
             for (std::uint64_t step = 0; step < 8; ++step) {
                 log.context(std::to_string(count) + " elements, step " + std::to_string(step));
                 const std::vector<float> input = make_data(Kind::heavy_tailed, count, 67, log.rank(), step);
-                // In the first node's last rank now and then not: the other nodes don't mind.
+                // The first node's last rank sometimes uses other memory: the other nodes are not affected.
                 const bool elsewhere = step % 4 == 3, mine = elsewhere && log.rank() == places - 1;
                 std::vector<float> own = input;
                 float* const from = mine ? own.data() : memory.data() + 1;
@@ -384,7 +384,8 @@ TEST_CASE("two levels do without a buffer that a rank has freed, and hold one th
             const std::vector<float> input = make_data(Kind::gaussian, count, 68, log.rank(), step++);
             ONEBIT_EXPECT(log, same_bits(output, plain.run(input)));
         };
-        // The last rank has freed its own, and so doesn't see its neighbour's: both do without, the other node doesn't.
+        // The last rank has freed its memory, and so doesn't see its neighbour's: their node does without, the other
+        // doesn't.
         if (log.last_rank()) first.free();
         start(log.last_rank() ? kept : first);
         finish(log.rank() < 2);

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_comm_split: who is in which part, that parts don't disturb each other, and what ends their calls.
+// onebit_comm_split: the ranks of each part, that parts don't disturb each other, and the ends of their calls.
 #include "support/environment.hpp"
 #include "support/handles.hpp"
 
@@ -127,7 +127,7 @@ TEST_CASE("parts can be split until each rank is alone", "[comm][split]") {
             }
             onebit_comm_t half = nullptr;
             ONEBIT_EXPECT_OK(log, onebit_comm_split(part, 2 * rank < size ? 0 : 1, rank, &half));
-            ONEBIT_EXPECT_OK(log, onebit_comm_destroy(part)); // before what was made of it
+            ONEBIT_EXPECT_OK(log, onebit_comm_destroy(part)); // before the objects made from it
             part = half;
             ONEBIT_EXPECT_OK(log, onebit_comm_size(part, &size));
             ONEBIT_EXPECT_OK(log, onebit_comm_rank(part, &rank));
@@ -243,7 +243,7 @@ TEST_CASE("a rank that doesn't come stops its own part alone", "[comm][split][fa
 }
 
 TEST_CASE("a rank that leaves everything stops its own part alone", "[comm][split][failure]") {
-    if (std::string(transport_name()) == "mpi") return; // there nobody tells: as a rank that doesn't come
+    if (std::string(transport_name()) == "mpi") return; // no rank is told there: as with a missing rank
     const Variable timeout("ONEBIT_TIMEOUT", "2");
     for_each_size(3, [](onebit_comm_t comm, RankLog& log) {
         const int color = log.rank() == 0 || log.last_rank() ? 0 : 1;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Saved state: what is loaded continues bit for bit; what doesn't fit is refused by every rank and changes nothing; a
-// save that fails harms no earlier one.
+// Saved state: a loaded state continues bit for bit; a state that doesn't fit is refused by every rank and changes
+// nothing; a failed save harms no earlier one.
 #include <algorithm>
 #include <filesystem>
 #include <thread>
@@ -84,7 +84,7 @@ TEST_CASE("a packed state continues bit for bit", "[state]") {
                 std::memcpy(shifted.data() + 1, state.data(), state.size());
 
                 Allreduce resumed(comm, flat_config(elements, mode), log);
-                resumed.run_steps(99, 0, 2); // a past that must leave no trace
+                resumed.run_steps(99, 0, 2); // a history that must leave no trace
                 ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(resumed.get(), shifted.data() + 1, state.size()));
                 ONEBIT_EXPECT(log, resumed.errors().same_as(saved));
                 ONEBIT_EXPECT(log, same_bits(resumed.run_steps(5, 4, 3), uninterrupted.run_steps(5, 4, 3)));

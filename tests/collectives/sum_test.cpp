@@ -21,7 +21,7 @@ onebit_allreduce_config_t sum_config(onebit_algorithm_t form, std::uint64_t coun
     return config;
 }
 
-/// Each way that exact sums take: few values, more, through shared memory, and those that are looked at on the way.
+/// Each way of an exact sum: few values, more, through shared memory, and values checked on the way.
 std::vector<std::uint64_t> counts_of_ways(int n) {
     return {static_cast<std::uint64_t>(n), 31, 33, 2047, 4095, 70001, (std::uint64_t{1} << 18) + 5};
 }

@@ -17,7 +17,7 @@ using namespace onebit_test;
 namespace {
 
 constexpr std::uint64_t kCount = 77;
-constexpr int kMore = 60; // than there are tags for
+constexpr int kMore = 60; // more handles than there are tags for
 
 /// Threads have no tags.
 bool has_tags() {

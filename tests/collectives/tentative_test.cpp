@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls whose values are checked as they are encoded: of many elements, with ONEBIT_CHECK_FULL. They must be what calls
-// are that look at all values first, in results, in errors and in what they leave alone when they are refused.
+// Calls whose values are checked as they are encoded: of many elements, with ONEBIT_CHECK_FULL. They must equal calls
+// that check all values first, in results, in errors and in everything that a refused call leaves unchanged.
 #include <algorithm>
 #include <limits>
 #include <thread>
@@ -27,7 +27,7 @@ std::string rank_needle(int rank) {
     return "rank " + std::to_string(rank) + ":";
 }
 
-// One handle that is tried, and its twin that looks at all values first and is spared what the first must refuse.
+// A tried handle, and its twin, which checks all values first and never gets the calls that must be refused.
 class Twins {
   public:
     Twins(onebit_comm_t comm, RankLog& log, Mode mode = default_mode())
@@ -44,8 +44,8 @@ class Twins {
             ONEBIT_EXPECT_OK(log_, onebit_allreduce_set_algorithm(handle->get(), form));
         }
     }
-    // Of values in memory of this rank's own or, in every other step, which a node's ranks share.
-    // `looks_twice`: the one that is tried is tentative, which costs it a second ticket for each peer.
+    // With values in this rank's own memory or, in every other step, in memory that a node's ranks share.
+    // `looks_twice`: the tried handle is tentative, which costs a second ticket for each peer.
     void expect_same(std::uint64_t step, bool looks_twice = true) {
         const std::vector<float> input = values(log_, step, count_);
         std::vector<float> result(count_);
@@ -62,8 +62,8 @@ class Twins {
         ONEBIT_EXPECT(log_, log_.same_on_all(result.data(), result.size() * sizeof(float)));
         ONEBIT_EXPECT(log_, tried.errors().same_as(spared.errors()));
     }
-    // By run into another buffer and in place, and from memory that ranks share: on every rank the same failure, and
-    // everything as it was.
+    // Through run into another buffer and in place, and from memory that ranks share: the same failure on every rank,
+    // and everything unchanged.
     void expect_refused(onebit_status_t status, const std::string& needles, const std::vector<float>& input) {
         std::vector<float> output(count_, 0.5F);
         std::vector<float> both = input;
@@ -226,7 +226,7 @@ TEST_CASE("a NaN on one rank and an overflow on another: refused, and the error 
 
 namespace {
 
-// So many ranks in nodes of so many; over MPI only where there are as many.
+// Runs on n ranks in nodes of a given size; over MPI only with that many ranks.
 void run_nodes(const std::function<void(onebit_comm_t, RankLog&)>& body) {
     const auto [n, node_size] = GENERATE(table<int, const char*>({{4, "2"}, {6, "2"}, {6, "3"}}));
     if (!can_have_ranks(n) || (is_sanitized() && n != 4)) return;
@@ -236,8 +236,8 @@ void run_nodes(const std::function<void(onebit_comm_t, RankLog&)>& body) {
     run_ranks(n, body);
 }
 
-// So many that the first shard alone has a sixth piece, of a word, in its first chunk: on two nodes of two ranks; of 20
-// some ranks have none.
+// A count at which only the first shard has a sixth piece, of a word, in its first chunk, on two nodes of two ranks.
+// With 20 elements some ranks have none.
 constexpr std::uint64_t kUneven = 81952;
 constexpr std::uint64_t kOnlyInFirst = 20485; // an element there
 

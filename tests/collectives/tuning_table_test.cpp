@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Tuning tables named by ONEBIT_TUNING, written by hand: what a handle makes of them, and how bad ones are refused. And
-// ranks that vanish while others tune. In one process: the environment is everybody's.
+// Tuning tables named by ONEBIT_TUNING, written by hand: the choices that a handle makes by them, and the refusal of
+// bad ones. And ranks that vanish while others tune. In one process: all ranks share the environment.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ using namespace onebit_test;
 
 namespace {
 
-// A file that lives as long as this.
+// A file that exists as long as this object.
 class TableFile {
   public:
     explicit TableFile(const std::string& text) {
@@ -35,7 +35,7 @@ class TableFile {
     std::string path_ = (std::filesystem::temp_directory_path() / "onebit-XXXXXX-table.json").string();
 };
 
-// What becomes of communicators that are given a table, and of the AUTO handles made from them.
+// The results of creating communicators with a table, and AUTO handles on them.
 struct Choice {
     onebit_status_t status = ONEBIT_SUCCESS;
     std::string message;
@@ -70,7 +70,7 @@ std::string table(const std::string& rows, const std::string& head = R"("version
     return R"({"format": "onebit tuning table", )" + head + R"(, "rows": [)" + rows + "]}";
 }
 
-// With costs of codecs besides SIGN's, or alone.
+// With costs of codecs, beside rows (SIGN's costs) or alone.
 std::string table_of_codecs(const std::string& codecs, const std::string& rows = "") {
     return R"({"format": "onebit tuning table", "version": 1, "ranks": 2, "nodes": 1, )" +
            (rows.empty() ? "" : "\"rows\": [" + rows + "], ") + "\"codecs\": " + codecs + "}";
@@ -92,7 +92,7 @@ TEST_CASE("a ring is taken where a table says that it is quickest, nowhere else"
     CHECK_THAT(tuned.info.reason, ContainsSubstring("ring ") && ContainsSubstring("(tuned)"));
     const Choice few = choose(table(rows, R"("version": 1, "ranks": 8, "nodes": 8)"), 80000, 8); // one switch will do
     CHECK(few.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
-    const Choice estimated = choose(table(rows), 80000, 9); // the table is of others
+    const Choice estimated = choose(table(rows), 80000, 9); // the table is for other ranks
     CHECK(estimated.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
     CHECK_THAT(estimated.info.reason, ContainsSubstring("(estimated") && !ContainsSubstring("ring"));
 }
@@ -241,7 +241,7 @@ TEST_CASE("a table's numbers must be what JSON calls them, and of this world", "
             {table(std::string(R"({"dense": 30, "count": )") + wrong + "}"), "\"count\""},
         };
         for (const auto& file : files) {
-            if (std::string(wrong) == "4294967297" && file.culprit != std::string("version")) continue; // may be
+            if (std::string(wrong) == "4294967297" && file.culprit != std::string("version")) continue; // allowed there
             const Choice choice = choose(file.text, 64);
             CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
             CHECK_THAT(choice.message, ContainsSubstring("table.json") && ContainsSubstring(file.culprit));
@@ -284,7 +284,7 @@ TEST_CASE("a rank that vanishes during tuning ends it on the others", "[tuning][
             }
         });
         onebit_status_t status = onebit_comm_tune(comms[0], 1000, 0.1, nullptr);
-        if (leaves) { // refused together; the next one meets nobody
+        if (leaves) { // refused together; the next call meets no other rank
             CHECK(status == ONEBIT_ERROR_INVALID_ARGUMENT);
             status = onebit_comm_tune(comms[0], 1000, 0.1, nullptr);
         }

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// onebit_comm_tune: what it measures is what AUTO chooses by, and what it refuses.
+// onebit_comm_tune: AUTO chooses by its measurements; and the arguments that it refuses.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -158,7 +158,7 @@ TEST_CASE("tuning: bad arguments are refused by all ranks and change nothing", "
                                   onebit_comm_tune(comm, 1000, log.last_rank() ? 0.01 : kShort, nullptr));
             ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), "(estimated)"));
         }
-        // Rank 0's path alone counts; the table that can't be written is in use all the same.
+        // Rank 0's path alone counts; a table that can't be written is used all the same.
         const SharedDirectory directory(log);
         const std::string nowhere = directory.prefix("no such folder/table.json");
         ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 300, kShort, log.rank() == 0 ? nullptr : nowhere.c_str()));

@@ -18,7 +18,7 @@ onebit_allreduce_config_t two_level_config(std::uint64_t count, Mode mode = defa
     return form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count, mode);
 }
 
-// Runs a body with four ranks as two nodes of two; not at all where there are not four.
+// Runs a body with four ranks as two nodes of two; does nothing without four ranks.
 void run_two_nodes(int n, const std::function<void(onebit_comm_t, RankLog&)>& body) {
     if (n != nodes * places) return;
     const Variable node_size("ONEBIT_NODE_SIZE", "2");
@@ -36,8 +36,8 @@ Shard shard_of(int place, std::uint64_t count) {
     return {std::min(first(l), count), std::min(first(l + 1), count)};
 }
 
-// What two levels must come to, by the plain form alone: for each shard the nodes' averages through a flat allreduce
-// among as many ranks as there are nodes, all of them in this thread.
+// The expected result of two levels, by the plain form alone: for each shard the nodes' averages through a flat
+// allreduce among as many ranks as there are nodes, all of them in this thread.
 class Reference {
   public:
     Reference(std::uint64_t count, Mode mode, RankLog& log) : count_(count), log_(log) {
@@ -73,7 +73,7 @@ class Reference {
         }
     }
 
-    // `input(rank)`: what each of the four ranks puts in.
+    // `input(rank)`: the input of each of the four ranks.
     std::vector<float> step(const std::function<std::vector<float>(int)>& input) {
         std::vector<std::vector<float>> average(nodes);
         for (int node = 0; node < nodes; ++node) {
@@ -96,7 +96,7 @@ class Reference {
         return result;
     }
 
-    // The errors that a rank of the two-level form must have.
+    // The expected errors of a rank of the two-level form.
     Errors errors_of(int rank) {
         const int place = rank % places, node = rank / places;
         const Shard shard = shard_of(place, count_);
@@ -159,7 +159,7 @@ TEST_CASE("two levels: an exact average in each node, then a flat exchange betwe
         // With pieces of a block: two in the first shard, one in the other.
         compare_with_reference(comm, log, 16385, default_mode(), false);
         compare_with_reference(comm, log, 16385, all_modes()[1], false);
-        // Where they are few blocks, several pieces in the node, the last one short; and one rank's shard a word
+        // With few blocks there are several pieces in the node, the last one short; and one rank's shard is a word
         // longer.
         compare_with_reference(comm, log, 300033, default_mode(), false);
     });

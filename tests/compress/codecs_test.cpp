@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What holds of every codec in the host's memory, above its kernels: threads, instruction sets, slices.
+// Properties of every codec in the host's memory, above the kernels: threads, instruction sets, slices.
 
 #include <bit>
 #include <cmath>
@@ -40,8 +40,8 @@ std::vector<onebit_codec_t> all_codecs() {
     }
 }
 
-/// Encodes `values` in two chunks, twice, so many blocks at a time, averages that with itself and decodes it. All that
-/// came of it: messages, errors, values.
+/// Encodes `values` in two chunks, twice, `blocks` blocks at a time, averages the message with itself and decodes it.
+/// Returns all results: messages, errors, values.
 std::vector<std::uint32_t> everything_of(const Codec& codec, const std::vector<float>& values, std::size_t blocks,
                                          bool backwards) {
     const std::vector<Chunk> chunks = partition(values.size(), 2);
@@ -106,7 +106,7 @@ TEST_CASE("any number of threads, any kernels and any slices give the same bits 
             for (const unsigned threads : {1U, 2U, 3U}) {
                 for (const std::size_t blocks : {1, 7, 128}) {
                     if (onebit_test::is_sanitized() && (threads != 3 || blocks != 7))
-                        continue; // it takes ten times as long
+                        continue; // takes ten times as long
                     CAPTURE(which, error_type, kernels->name, threads, blocks);
                     const auto codec = codec_with(which, threads, kernels->name, error_type);
                     CHECK(everything_of(*codec, values, blocks, blocks == 7) == expected);
@@ -116,7 +116,7 @@ TEST_CASE("any number of threads, any kernels and any slices give the same bits 
     }
 }
 
-/// Of a chunk.
+/// Rounds a chunk.
 void round_to_bytes(float* values, std::size_t count) {
     std::vector<std::int8_t> bytes(count);
     std::vector<std::uint8_t> exponents(ceil_divide(count, kScaledGroup));
@@ -147,8 +147,8 @@ TEST_CASE("errors of chunks that begin and end anywhere are each where they belo
         std::vector<float> same(count, 7.0F);
         error->get_error(same.data());
         CHECK(same == values);
-        if (error_type == ONEBIT_INT8) continue; // rounding takes something of what follows
-        // Nothing new is sent: what is decoded and what is left is what there was.
+        if (error_type == ONEBIT_INT8) continue; // rounding changes the errors below
+        // No new values: the decoded values and the errors add up to the earlier errors.
         const std::vector<float> nothing(count);
         std::vector<float> decoded(count);
         for (const Chunk& chunk : chunks) {
@@ -186,7 +186,7 @@ TEST_CASE("slices of every codec's messages lie in order without gaps, and a tra
     }
 }
 
-/// Decodes and averages `message`, which a peer has sent, in a buffer between guards. Whether they are as they were.
+/// Decodes and averages `message`, sent by a peer, in a buffer between guards. Returns whether the guards are intact.
 bool stays_inside(const Codec& codec, const Chunk& chunk, const std::vector<std::uint32_t>& message) {
     constexpr std::size_t kGuards = 64;
     constexpr float kGuard = 12345.0F;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codec on a GPU beside the codec on the CPU: whole averages over several ranks, in one process, step after step.
-// Runs on a GPU, and on an emulated one, whose memory the host can't touch, as a part of the unit tests.
+// The codec on a GPU compared with the codec on the CPU: whole averages over several ranks, in one process, for several
+// steps. Runs on a GPU, and as a part of the unit tests on an emulated one, whose memory the host can't touch.
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ using onebit_test::same_bits;
 using Values = std::vector<float>;
 using Words = std::vector<std::uint32_t>;
 
-/// What the codec's searches for scales that overflowed have found since this was last asked.
+/// The result of the codec's searches for overflowed scales since the last call of this function.
 std::size_t overflow_of(const Codec& codec) {
     std::size_t element = 0;
     while (!codec.find_overflow(&element)) {
@@ -28,7 +28,7 @@ std::size_t overflow_of(const Codec& codec) {
     return element;
 }
 
-/// A codec, and for each rank what it needs to average: the same code for both codecs.
+/// A codec, and for each rank the data for averages: the same code for both codecs.
 class Ranks {
   public:
     Ranks(std::unique_ptr<Codec> codec, std::size_t count, std::size_t ranks)
@@ -41,7 +41,7 @@ class Ranks {
         }
     }
 
-    /// All ranks' values in, the average out; NaN where a result said that a server's error has overflowed.
+    /// The average of all ranks' values; NaN where a result reported that a server's error has overflowed.
     Values average(const std::vector<Values>& values) {
         const std::size_t ranks = chunks_.size();
         for (std::size_t r = 0; r < ranks; ++r) {
@@ -78,7 +78,7 @@ class Ranks {
         mask_ = std::move(placed);
     }
 
-    /// Of all workers and servers.
+    /// The errors of all workers and servers.
     std::vector<Values> errors() const {
         std::vector<Values> all;
         for (const auto* feedbacks : {&workers_, &servers_}) {
@@ -177,7 +177,7 @@ constexpr Setting kSettings[] = {
 #undef ONEBIT_GROUPED_CODE
 };
 
-/// Every rank's, different in every step; sometimes zeros, or huge.
+/// Every rank's values, different in every step; sometimes zeros, or huge.
 std::vector<Values> values_for(std::size_t count, std::size_t ranks, unsigned step) {
     using onebit_test::Kind;
     constexpr Kind kKinds[] = {Kind::gaussian, Kind::huge, Kind::zeros, Kind::tiny, Kind::heavy_tailed};

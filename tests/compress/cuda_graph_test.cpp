@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only a GPU can show: the kernels' place in a stream.
+// A property that needs a real GPU: the kernels' order in a stream.
 
 #include "support/cuda_graph.hpp"
 

@@ -25,7 +25,7 @@ using onebit_test::Kind;
 using Words = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t kGuard = 0xdeadbeef;
-constexpr std::size_t kGuards = 40; // what is behind an array's end must stay as it is
+constexpr std::size_t kGuards = 40; // elements behind an array's end, which must not change
 
 template <typename T>
 std::vector<T> guarded(std::vector<T> values) {
@@ -113,7 +113,7 @@ class Sides {
         }
     }
 
-    /// Seals the messages of both sides and compares all that there is.
+    /// Seals the messages of both sides and compares all data.
     void seal_and_compare() {
         if (settings_.group == ONEBIT_GROUP_BUFFER) {
             std::vector<std::uint32_t*> pointers;
@@ -188,7 +188,7 @@ void for_each_setting(const std::vector<std::size_t>& counts, std::size_t ranks,
     }
 }
 
-/// Values of any alignment that a float may have: one behind the beginning of an array.
+/// Values with only a float's alignment: they begin one element behind the beginning of an array.
 std::vector<float> shifted(const std::vector<float>& values) {
     std::vector<float> result(values.size() + 1);
     std::copy(values.begin(), values.end(), result.begin() + 1);

@@ -2,9 +2,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# What the compiler made of the kernels, seen without a GPU: all of them are there, no operation rounds otherwise than
-# the CPU's or keeps subnormal numbers, no array of a thread's went to memory, and no call became a trap. (nvcc makes
-# one, without a word, of whatever a GPU can't call.)
+# The compiler's output for the kernels, checked without a GPU: all kernels are there, no operation rounds differently
+# from the CPU's or keeps subnormal numbers, no array of a thread is in memory, and no call became a trap. (nvcc
+# silently makes a trap of any call that a GPU can't make.)
 # usage: cuda_ptx_test.sh KERNELS PTX...
 
 set -euo pipefail

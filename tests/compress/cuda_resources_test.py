@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of each kernel takes, by the machine code or the compiler: no stack, nothing spilled, few registers.
+"""The resources of each kernel's threads, by the machine code or the compiler: no stack, no spills, few registers.
 
   cuda_resources_test.py KERNELS FILE... -- COMMAND...   run COMMAND on each FILE; there must be KERNELS kernels per GPU
   cuda_resources_test.py --self-test                     prove that whatever is wrong is found
@@ -16,7 +16,7 @@ import sys
 MOST_REGISTERS = 128  # of a multiprocessor's 65536: for two blocks of 256 threads, one loads while the other adds up
 NONE = {"registers": 0, "stack": 0, "local": 0, "spilled": 0}
 
-# A kernel begins in cuobjdump's words with `Function`, its GPU stands further up; in ptxas's with `Compiling`.
+# A kernel begins with `Function` in cuobjdump's output, after a line with its GPU; in ptxas's output with `Compiling`.
 LINE = re.compile(r"^arch = (?P<gpu>sm_\w+)|^ *Function (?P<function>[^\s:]+):"
                   r"|Compiling entry function '(?P<entry>[^']+)' for '(?P<target>[^']+)'"
                   r"|\bREG:(?P<reg>\d+) STACK:(?P<stack>\d+) SHARED:\d+ LOCAL:(?P<local>\d+)"
@@ -26,7 +26,7 @@ LINE = re.compile(r"^arch = (?P<gpu>sm_\w+)|^ *Function (?P<function>[^\s:]+):"
 
 
 def parse(text):
-    """{(GPU, kernel): what a thread takes}. ptxas lists functions after a kernel that calls them: they count there."""
+    """{(GPU, kernel): a thread's resources}. ptxas lists functions after a kernel that calls them: they count there."""
     kernels, gpu, current = {}, "?", None
     for match in LINE.finditer(text):
         found = {name: int(value) if value.isdecimal() else value
@@ -48,7 +48,7 @@ def is_wrong(usage):
 
 
 def judge(expected, kernels):
-    """What to say, and whether all is well."""
+    """The message, and whether all is well."""
     gpus = [gpu for gpu, _ in kernels]
     counts = {gpu: gpus.count(gpu) for gpu in sorted(set(gpus))}
     wrong = {key: usage for key, usage in kernels.items() if is_wrong(usage)}

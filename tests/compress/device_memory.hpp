@@ -23,7 +23,7 @@ class DeviceArray {
   public:
     explicit DeviceArray(const std::vector<T>& values) : buffer_(values.size(), device_memory()) { set(values); }
 
-    T* data() const { return const_cast<T*>(buffer_.data()); } // the array is the object's own, its values aren't
+    T* data() const { return const_cast<T*>(buffer_.data()); } // the values of a const object are writable, too
     void set(const std::vector<T>& values) { buffer_.copy_from(values.data()); }
     std::vector<T> get() const {
         std::vector<T> values(buffer_.size());

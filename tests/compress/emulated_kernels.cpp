@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPU's kernels without a GPU: what kernels.cu launches, run by emulated threads.
+// The GPU's kernels without a GPU: emulated threads run the kernels that kernels.cu launches.
 
 #include "compress/emulated_launch.hpp"
 

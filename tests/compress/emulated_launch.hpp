@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands for launch.cuh where the GPU is emulated.
+// The replacement of launch.cuh for an emulated GPU.
 #pragma once
 
 #ifdef ONEBIT_TEST_PTX
@@ -20,7 +20,7 @@
 
 namespace onebit::cuda {
 
-/// An array that a kernel reads pointers from, with these as the device has them: put in its place while this lives.
+/// Replaces an array of pointers that a kernel reads by one with the device's pointers, while this object lives.
 template <typename Element>
 class TranslatedArray {
   public:
@@ -42,7 +42,7 @@ void translate(Pointer& pointer) {
     pointer = onebit_test::on_device(pointer);
 }
 
-// What else is to be translated of arguments whose own pointers are.
+// Translates further pointers of arguments, besides the arguments' own pointers.
 inline auto translate_arrays(AverageEncodeArguments& arguments) {
     return TranslatedArray(arguments.messages, arguments.ranks, translate<const std::uint32_t*>);
 }
@@ -58,7 +58,7 @@ int translate_arrays(Arguments& /*arguments*/) {
 }
 
 #ifdef ONEBIT_TEST_PTX
-/// What was compiled of a kernel, instead of what it was compiled from.
+/// Runs a kernel's compiled code, instead of its source.
 template <typename Arguments>
 void run_kernel(const onebit_test::EmulatedThread& thread, const Arguments& arguments, Scratch& scratch) {
     static const std::string arguments_name = typeid(Arguments).name(); // N6onebit4cuda...

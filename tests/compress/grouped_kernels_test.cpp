@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The grouped codes: every instruction set that this machine has against the scalar reference, the same bits.
-// And what the reference's own bits mean, in double precision.
+// And the reference's bits against double precision.
 
 #include <bit>
 #include <cfloat>
@@ -29,7 +29,7 @@ AlignedBuffer<float> copy_of(const AlignedBuffer<float>& values) {
     return copy;
 }
 
-/// What an encoder leaves behind; guards catch what it writes too far.
+/// An encoder's output; guards detect writes behind the end.
 struct Outcome {
     Outcome(unsigned bits, const std::vector<float>& start)
         : error(start.size() + 64),
@@ -53,7 +53,7 @@ struct Outcome {
     Words codes;
 };
 
-/// Awkward ones, where each group of 256 has its own magnitude: denormals, the largest floats, all zero.
+/// Awkward values. Each group of 256 has its own magnitude: denormals, the largest floats, all zero.
 std::vector<float> values_of_all_magnitudes(std::size_t count, unsigned seed) {
     constexpr float kFactors[] = {1, 1e-38F, 0, 1e22F, 1e-30F};
     std::vector<float> values = awkward_values(count, seed);
@@ -62,7 +62,7 @@ std::vector<float> values_of_all_magnitudes(std::size_t count, unsigned seed) {
     return values;
 }
 
-/// To the nearest, or as is drawn by some seed in the second half of a block.
+/// Rounds to the nearest, or by numbers drawn with some seed in the second half of a block.
 void encode(const GroupedKernels& by, bool stochastic, const float* values, const float* before, float* after,
             Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
     stochastic ? by.encode_stochastic({12345, 2048}, values, before, after, stores, valid, count, to)
@@ -102,7 +102,7 @@ TEST_CASE("grouped codes: every instruction set encodes, adds up and decodes to 
         for (unsigned step = 0; step < 3; ++step) {
             const std::vector<float> shifted = values_of_all_magnitudes(count + 1, step); // + 1: no vector's alignment
             for (const Stores stores : kAllStores) {
-                Outcome aside(kernels.bits, std::vector<float>(count, 5.0F)); // which must not matter
+                Outcome aside(kernels.bits, std::vector<float>(count, 5.0F)); // must not matter
                 encode(kernels, stochastic, shifted.data() + 1, actual.error.data(), aside.error.data(), stores, mask,
                        count, aside.groups());
                 order_stores(stores);
@@ -154,13 +154,13 @@ TEST_CASE("grouped codes: a group that is not finite says so, and keeps its valu
             CHECK(std::isfinite(std::bit_cast<float>(actual.scales[g])) == (g != count / 2 / kGroupElements));
         }
         CHECK(std::memcmp(&actual.error[count / 2], &values[count / 2], sizeof(float)) == 0);
-        std::vector<float> sums(count, 1.0F); // a server's, which must see it, too
+        std::vector<float> sums(count, 1.0F); // a server's sums: the server must detect it, too
         kernels.add(actual.read(), 0.5F, count, sums.data());
         CHECK(!std::isfinite(sums[count / 2]));
     });
 }
 
-/// Of the group that element i is in, none of which is 0.
+/// Sizes of element i's group; none of them is 0.
 struct GroupSizes {
     double root_mean_square = 0;
     double largest = 0;
@@ -178,7 +178,7 @@ double ternary_scale(const std::vector<float>& values, std::size_t i) {
     const GroupSizes sizes = sizes_of_group(values, i);
     return std::min(2 * sizes.root_mean_square, sizes.largest);
 }
-/// Of the elements of that group that have the sign of element i.
+/// The mean magnitude of the elements in element i's group that have the sign of element i.
 double mean_of_sign(const std::vector<float>& values, std::size_t i) {
     double sum = 0, count = 0;
     for (std::size_t k = i / kGroupElements * kGroupElements; k < (i / kGroupElements + 1) * kGroupElements; ++k) {
@@ -288,7 +288,7 @@ TEST_CASE("grouped codes: stochastic rounding goes up or down as is drawn, and i
                 const std::uint32_t bits = mix(seed + (kFirst + static_cast<std::uint32_t>(i) + 1) * 2654435769U);
                 const double drawn = static_cast<double>(static_cast<std::int32_t>(bits)) / 4294967296.0;
                 const double to_whole = std::fabs(y / scale - (x / scale + drawn));
-                if (to_whole > 0.50001) ++wrong; // the nearest of what was moved by the draw, within the code
+                if (to_whole > 0.50001) ++wrong; // the nearest to the value moved by the draw, within the code
             }
         }
         CAPTURE(kernels.codec);
@@ -303,7 +303,7 @@ TEST_CASE("grouped codes: stochastic rounding goes up or down as is drawn, and i
     CHECK(codes == 2);
 }
 
-/// The number of which mix makes x.
+/// The inverse of mix.
 std::uint32_t unmix(std::uint32_t x) {
     const auto inverse_of = [](std::uint32_t factor) { // modulo 2^32
         std::uint32_t inverse = factor;

@@ -23,7 +23,7 @@ constexpr float kGuard = 77;
 
 using Floats = std::vector<float>;
 
-/// Bits, but that any NaN is like any other.
+/// The same bits; all NaNs count as equal.
 bool same(const Floats& a, const Floats& b) {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -33,7 +33,7 @@ bool same(const Floats& a, const Floats& b) {
     return true;
 }
 
-/// Of no vector's alignment, `count` of them behind the first.
+/// Values without a vector's alignment: `count` of them, behind a first one.
 Floats values_of(std::size_t count, std::uint32_t seed) {
     return awkward_values(count + 1, seed);
 }

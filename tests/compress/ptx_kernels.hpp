@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What ptx_to_cpp.py makes of the compiled kernels, and what it makes it of.
+// The kernels that ptx_to_cpp.py generates, and the functions that the generated code uses.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ using PtxKernel = void (*)(const EmulatedThread& thread, const void* parameters,
 /// By their names in the PTX.
 const std::map<std::string, PtxKernel>& ptx_kernels();
 
-/// A register's bits as another type; or as many of an integer's as there is room for.
+/// A register's bits as another type; for an integer, the lowest bits that the type has room for.
 template <typename T, typename From>
 T as(From value) {
     if constexpr (std::is_integral_v<T> && std::is_integral_v<From>) {
@@ -52,13 +52,13 @@ void store(std::uint64_t place, T value) {
     store(reinterpret_cast<std::byte*>(place), value);
 }
 
-/// Zero of its sign in place of a subnormal number.
+/// A subnormal number becomes the zero of its sign.
 inline float flushed(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return (bits & 0x7f800000U) == 0 ? std::bit_cast<float>(bits & 0x80000000U) : value;
 }
 
-/// Of floats that are not numbers: the other one.
+/// If one of two floats is a NaN: the other one.
 template <typename T>
 T least(T a, T b) {
     return b < a || a != a ? b : a;
@@ -72,15 +72,15 @@ template <typename T>
 T shifted_left(T value, std::uint32_t by) {
     return by < 8 * sizeof(T) ? static_cast<T>(value << by) : T{0};
 }
-/// What is negative is filled up with ones.
+/// A negative number is filled up with ones.
 template <typename T>
 T shifted_right(T value, std::uint32_t by) {
     if (by < 8 * sizeof(T)) return static_cast<T>(value >> by);
     return value < T{0} ? static_cast<T>(~T{0}) : T{0};
 }
 
-/// Four of the eight bytes of `high` and `low`: digit i of `which`, of four bits, says which one is byte i. A digit of
-/// 8 or more would copy a sign, which is not known here.
+/// Four of the eight bytes of `high` and `low`: digit i of `which`, of four bits, is the number of byte i's source. A
+/// digit of 8 or more would copy a sign, which is not supported here.
 inline std::uint32_t permuted(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
     const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
     std::uint32_t permuted = 0;
@@ -92,7 +92,7 @@ inline std::uint32_t permuted(std::uint32_t low, std::uint32_t high, std::uint32
     return permuted;
 }
 
-/// `into`, in which the lowest bits of `bits` stand from bit `at` on.
+/// `into` with its bits from bit `at` on replaced by the lowest bits of `bits`.
 inline std::uint32_t with_bits(std::uint32_t bits, std::uint32_t into, std::uint32_t at, std::uint32_t length) {
     const std::uint32_t mask = ((length < 32 ? 1U << length : 0U) - 1U) << at;
     return (into & ~mask) | (bits << at & mask);

@@ -6,11 +6,11 @@
   ptx_to_cpp.py OUTPUT PTX...
   ptx_to_cpp.py --self-test       prove that what it doesn't know is an error
 
-So that what was compiled runs without a GPU: not what stands in the kernels' sources, but what the compiler made of it.
-Knows the instructions that our kernels have, with one block size and without local memory; whatever else there may be
-is an error. The semantics are those of the PTX ISA, 9.0. What computes with floats must flush subnormal numbers (.ftz),
-as the environment does that the emulated threads run in (core/float_environment.hpp); only what moves bits on a CPU, a
-change of sign say, is flushed by itself.
+So the compiler's output runs without a GPU, instead of the kernels' sources.
+Supports the instructions of our kernels, with one block size and without local memory; anything else is an error. The
+semantics are those of the PTX ISA, 9.0. Instructions that compute with floats must flush subnormal numbers (.ftz). The
+emulated threads' environment (core/float_environment.hpp) does this, too. Only operations that move bits on a CPU, for
+example a change of sign, are flushed by the generated code.
 """
 
 import re
@@ -31,7 +31,7 @@ STATEMENT = re.compile(r"(?:@(!?)%(\w+)\s+)?([a-z][\w.]*)\s*(.*)", re.DOTALL)
 
 
 def wrapping(kind):
-    """The type for what may overflow: of the same bits, but one that C++ lets overflow."""
+    """The type for operations that may overflow: of the same bits, but C++ allows its overflow."""
     return kind.replace("s", "u") if kind in ("s32", "s64") else kind
 
 
@@ -96,8 +96,8 @@ class Kernel:
 
     @staticmethod
     def without_ftz(name):
-        """The instruction's name without .ftz, which it must have if it computes with floats, and then alone."""
-        of_integer = name[0] == "cvt" and name[-1] in ("u32", "s32")  # which is never a subnormal float
+        """The instruction's name without .ftz. An instruction must have .ftz exactly if it computes with floats."""
+        of_integer = name[0] == "cvt" and name[-1] in ("u32", "s32")  # never a subnormal float
         computes = "f32" in name and name[0] not in NEVER_FLUSHED and not of_integer
         assert ("ftz" in name) == computes, name
         return [part for part in name if part != "ftz"]
@@ -160,7 +160,7 @@ class Kernel:
         assert name[1] == "rn" or to[0] != "f" or (to, of) == ("f64", "f32"), name
         narrow = {"s8": "std::int8_t", "u8": "std::uint8_t", "s16": "std::int16_t", "u16": "std::uint16_t"}
         value = self.value(operands[1], "b32" if of in narrow else of)
-        if of in narrow:  # of a register's lowest bits
+        if of in narrow:  # the register's lowest bits
             value = f"static_cast<{narrow[of]}>({value})"
         return self.assign(operands[0], f"static_cast<{TYPES[to]}>({value})")
 
@@ -193,7 +193,7 @@ class Kernel:
     def do_atom(self, name, operands):
         assert name[1:] == ["global", "min", "u64"], name
         place = f"reinterpret_cast<unsigned long long*>({self.address(operands[1], 'global')})"
-        return f"thread.lower({place}, {self.value(operands[2], 'u64')});"  # what was there nobody asks for
+        return f"thread.lower({place}, {self.value(operands[2], 'u64')});"  # the old value is not used
 
     def constant(self, operand):
         return self.constants.get(operand, operand)
@@ -201,7 +201,7 @@ class Kernel:
     def do_shfl(self, name, operands):
         assert name[1:] in (["sync", "idx", "b32"], ["sync", "down", "b32"]), name
         assert [self.constant(operand) for operand in operands[-2:]] == ["31", "-1"], operands
-        destination = operands[0].split("|")[0]  # whether it was in range nobody asks for
+        destination = operands[0].split("|")[0]  # the in-range result is not used
         function = "shuffle" if name[2] == "idx" else "shuffle_down"
         return self.assign(destination,
                            f"thread.{function}({self.value(operands[1], 'b32')}, {self.value(operands[2], 'u32')})")

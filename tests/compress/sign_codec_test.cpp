@@ -22,7 +22,7 @@ std::unique_ptr<Codec> codec_with(unsigned threads, const std::string& kernels, 
     return codec;
 }
 
-/// Encodes `values` in two chunks, twice, and returns all that came of it: both messages and the error.
+/// Encodes `values` in two chunks, twice, and returns all results: both messages and the error.
 std::vector<std::uint32_t> encode_twice(const Codec& codec, const std::vector<float>& values) {
     const auto chunks = partition(values.size(), 2);
     const auto feedback = codec.make_feedback(chunks);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr onebit_scale_t kScales[] = {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2};
 
-/// What a kernel leaves behind; guards catch what it writes too far.
+/// A kernel's output; guards detect writes behind the end.
 struct Outcome {
     explicit Outcome(const std::vector<float>& start)
         : corrected(start.size() + 64), bits(start.size() / 32 + 3, 0xdeadbeef) {
@@ -67,7 +67,7 @@ TEST_CASE("encode gives the reference's bits on every instruction set, from one 
             const float old_scale = static_cast<float>(step) * 0.3F;
             std::vector<Outcome> asides;
             for (const Stores stores : kAllStores) {
-                Outcome& aside = asides.emplace_back(std::vector<float>(count, 5.0F)); // which must not matter
+                Outcome& aside = asides.emplace_back(std::vector<float>(count, 5.0F)); // must not matter
                 aside.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale,
                                            aside.corrected.data(), stores, mask, count, scale, aside.bits.data());
                 order_stores(stores);
@@ -138,7 +138,7 @@ TEST_CASE("mean_encode gives the reference's bits on every instruction set, into
                 for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
                 mean[i] = total * share;
             }
-            Outcome expected(awkward_values(count, 3)); // what encode makes of the mean
+            Outcome expected(awkward_values(count, 3)); // encode's output for the mean
             expected.sum =
                 reference_sign_kernels().encode(mean.data(), expected.corrected.data(), 0.4F, expected.corrected.data(),
                                                 Stores::kCached, mask, count, scale, expected.bits.data());
@@ -203,7 +203,7 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set, i
 TEST_CASE("average gives the reference's bits on every instruction set, and those that average_encode corrects",
           "[kernels]") {
     const auto stores = GENERATE(Stores::kCached, Stores::kPastCaches);
-    for (const std::size_t ranks : {1, 2, 3, 70}) { // the last ones' magnitudes are worked out anew
+    for (const std::size_t ranks : {1, 2, 3, 70}) { // the last ones' magnitudes are computed again
         for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t, const std::uint32_t* mask) {
             if (mask != nullptr) return; // it has none
             const auto messages = messages_of(ranks, count);

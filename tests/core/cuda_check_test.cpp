@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA's errors mean to a caller.
+// The statuses that callers get for CUDA's errors.
 
 #include "core/cuda/check.hpp"
 #include "support/catch2.hpp"

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is known of addresses, on a GPU or an emulated one.
+// The properties of addresses, on a GPU or an emulated one.
 
 #include <vector>
 

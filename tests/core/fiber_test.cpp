@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions that stop in their middle.
+// Functions that pause before their end.
 #include "core/fiber.hpp"
 
 #include <cfenv>
@@ -17,7 +17,7 @@ using onebit::Fiber;
 
 namespace {
 
-// What a fiber does, step by step.
+// A fiber's actions, step by step.
 struct Script {
     std::vector<int> done;
     int pauses = 3;
@@ -33,7 +33,7 @@ struct Script {
     }
 };
 
-// Takes `bytes` of stack, and more than the compiler can see through.
+// Uses `bytes` of stack, in a way that the compiler can't remove.
 std::size_t use_stack(std::size_t bytes) {
     volatile unsigned char piece[4096] = {};
     piece[bytes % sizeof piece] = 1;

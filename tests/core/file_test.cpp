@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Files that are replaced, and their locks: what stands in the way is refused and never followed, names may be as long
-// as the system's are, and nothing is left.
+// Files that are replaced, and their locks. Other objects with a file's name are refused, and links are never followed.
+// Names may be as long as the system allows. No temporary file is left.
 #include "core/file.hpp"
 
 #include <fcntl.h>

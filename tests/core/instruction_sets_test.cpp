@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Instruction sets beside what the kernel says of the processor.
+// Instruction sets compared with the kernel's list of the processor's features.
 
 #include "core/instruction_sets.hpp"
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A process that saves is killed before each call by which it changes files, one after the other, and on top of what
-// the last one has left: all ranks always have one whole save, and load finds it by itself.
+// Processes that save are killed, one before each call that changes files. Each process begins with the files that the
+// last one has left. All ranks always have one whole save, and load finds it by itself.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::uint64_t calls_of(onebit_allreduce_t handle) {
     return onebit_allreduce_get_info(handle, &info) == ONEBIT_SUCCESS ? info.calls : 0;
 }
 
-// Runs the hidden test below in a process that dies at its at-th change; false: it came to its end alive.
+// Runs the hidden test below in a process that dies at its at-th change. Returns false if the process didn't die.
 bool dies_in_save(const std::string& prefix, int ranks, int at) {
     const pid_t child = fork();
     if (child == 0) {

@@ -32,7 +32,7 @@ struct Releases<Grown> {
 
 namespace {
 
-/// What a program has that was compiled for another release, between bytes that nobody may touch.
+/// The struct of a program that was compiled for another release, between bytes that must not change.
 class Caller {
   public:
     explicit Caller(std::size_t size, unsigned char fill = 0) : bytes_(size + 2 * kGuard, kGuardByte), size_(size) {
@@ -149,7 +149,7 @@ TEST_CASE("an array's elements are as far apart as the first says, and all alike
     }
 }
 
-/// Nothing may hide in a struct's padding: a member that a later release put there would be taken from any program.
+/// Structs have no padding: a later release would read a member there from programs that never set the member.
 template <typename Struct, typename... Members>
 constexpr bool is_full(Members Struct::*...) {
     return sizeof(Struct) == (sizeof(Members) + ...);
@@ -183,7 +183,7 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Info::freeze_wait, &Info::freeze_tensor, &Info::freeze_ratio, &Info::thaws, &Info::variance_ratio,
                   &Info::variance_tensor, &Info::step_ratio, &Info::step_tensor, &Info::algorithm, &Info::reason));
 
-    // A release's numbers stay for ever.
+    // A release's numbers never change.
     CHECK(Releases<onebit_comm_info_t>::kSizes[0] == 336);
     CHECK(Releases<onebit_allreduce_config_t>::kSizes[0] == 64);
     CHECK(Releases<onebit_allreduce_info_t>::kSizes[0] == 376);

@@ -77,7 +77,7 @@ class Pass {
         log_.expect(false, text, __FILE__, __LINE__);
     }
 
-    // As after `rounds` calls.
+    // Sets up the state after `rounds` calls.
     void set_up(int rounds) {
         if (sweep_.on_communicator) communicator_.emplace(comm_, log_);
         subject_ = sweep_.make(communicator_ ? communicator_->get() : nullptr, log_);
@@ -101,7 +101,7 @@ class Pass {
     std::unique_ptr<Subject> subject_;
 };
 
-// Every allocation fails alone on the last rank, and with all behind it on the first; if wanted, each way on both.
+// An allocation fails alone on the last rank, and with all later ones on the first; if wanted, each way on both.
 std::vector<Fault> faults_of(int ranks) {
     std::vector<Fault> faults = {{0, true}, {ranks - 1, false}};
     if (std::getenv("ONEBIT_TEST_EVERY_FAULT") != nullptr && ranks > 1) {
@@ -113,7 +113,7 @@ std::vector<Fault> faults_of(int ranks) {
 } // namespace
 
 void run_sweep(const Sweep& sweep) {
-    setenv("ONEBIT_TIMEOUT", "3", 0); // that of a rank which waits for one that has given up
+    setenv("ONEBIT_TIMEOUT", "3", 0); // of a rank that waits for a rank that has given up
     setenv("ONEBIT_MEASURE", "0", 0);
     for (const int ranks : sweep.ranks) {
         if (!can_have_ranks(ranks)) continue;

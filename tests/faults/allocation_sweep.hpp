@@ -12,14 +12,14 @@
 
 namespace onebit_test {
 
-// To a state.
+// Appends to a state.
 template <typename T>
 void append(Bytes& bytes, const std::vector<T>& values) {
     const auto* const begin = reinterpret_cast<const unsigned char*>(values.data());
     bytes.insert(bytes.end(), begin, begin + values.size() * sizeof(T));
 }
 
-// What a rank calls; made on all ranks.
+// A rank's call under test; made on all ranks.
 class Subject {
   public:
     virtual ~Subject() = default;
@@ -27,9 +27,9 @@ class Subject {
     virtual void prepare() {}
     // Collective.
     virtual onebit_status_t call() = 0;
-    // All that a call which fails must leave as it was.
+    // Everything that a failing call must leave unchanged.
     virtual Bytes state() { return {}; }
-    // Collective, after a call that gave what it gives with memory.
+    // Collective, after a call that had the status expected with memory.
     virtual void succeeded() {}
 };
 
@@ -48,7 +48,7 @@ class Creation final : public Subject {
         left_ = status != ONEBIT_SUCCESS && handle_ != nullptr;
         return status;
     }
-    Bytes state() override { // not in the call, where there is no memory to say it
+    Bytes state() override { // after the call: within it no memory is left to report
         ONEBIT_EXPECT(log_, !left_);
         return {};
     }
@@ -76,9 +76,9 @@ struct Sweep {
     bool on_communicator = true;                                           // else `make` gets none
 };
 
-// Goes through all allocations of the calls, on the first rank and on the last; each time one alone fails, then it and
-// all behind it. A call must end with sweep.expected or OUT_OF_MEMORY, the same on every rank, and
-// the latter must change nothing.
+// Goes through all allocations of the calls. Each fails alone on the last rank, and with all behind it on the first; if
+// ONEBIT_TEST_EVERY_FAULT is set, in both ways on both ranks. A call must end with sweep.expected or OUT_OF_MEMORY, the
+// same on every rank. OUT_OF_MEMORY must change nothing.
 void run_sweep(const Sweep& sweep);
 
 } // namespace onebit_test

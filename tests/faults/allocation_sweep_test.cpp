@@ -35,7 +35,7 @@ Sweep creation_of(const onebit_allreduce_config_t& config) {
 
 // ---- allreduce ----
 
-// An allreduce beside a twin that has all the memory it wants.
+// An allreduce beside a twin that always has memory.
 class Average : public Subject {
   public:
     Average(onebit_comm_t comm, const onebit_allreduce_config_t& config, bool in_parts, RankLog& log)
@@ -46,7 +46,7 @@ class Average : public Subject {
     }
     ~Average() override {
         ONEBIT_EXPECT_OK(log_, onebit_allreduce_destroy(twin_));
-        (void)onebit_allreduce_destroy(handle_); // one that is broken may not go
+        (void)onebit_allreduce_destroy(handle_); // destroying a broken one may fail
     }
 
     onebit_status_t call() override {
@@ -129,7 +129,7 @@ Sweep calls_on(const std::string& name, onebit_algorithm_t form, const OnAverage
             }};
 }
 
-// The handle's state to files; call saves it over an earlier save.
+// Saves the handle's state to files; call saves over an earlier save.
 class StateFiles final : public Average {
   public:
     StateFiles(onebit_comm_t comm, const onebit_allreduce_config_t& config, RankLog& log)
@@ -155,7 +155,7 @@ class StateFiles final : public Average {
         Average::succeeded();
     }
     SharedDirectory directory_;
-    std::string prefix_; // made before there is no memory
+    std::string prefix_; // made before memory runs out
 };
 
 Sweep states_through_files(onebit_algorithm_t form) {
@@ -201,7 +201,7 @@ Sweep unpacking_of(onebit_algorithm_t form) {
             }};
 }
 
-// ---- what else a communicator does ----
+// ---- other calls on a communicator ----
 
 class Destruction final : public Subject {
   public:
@@ -210,7 +210,7 @@ class Destruction final : public Subject {
     void prepare() override { destroy_ = make_(log_); }
     onebit_status_t call() override {
         const onebit_status_t status = destroy_();
-        return status == ONEBIT_ERROR_OUT_OF_MEMORY ? ONEBIT_ERROR_INTERNAL : status; // it is no excuse here
+        return status == ONEBIT_ERROR_OUT_OF_MEMORY ? ONEBIT_ERROR_INTERNAL : status; // must not occur here
     }
 
   private:
@@ -282,7 +282,7 @@ Sweep creation_of_optimizer(const onebit_optimizer_config_t& config) {
             }};
 }
 
-// An optimizer beside a twin that has all the memory it wants.
+// An optimizer beside a twin that always has memory.
 class Step : public Subject {
   public:
     Step(onebit_comm_t comm, const onebit_optimizer_config_t& config, bool ready, RankLog& log)
@@ -294,7 +294,7 @@ class Step : public Subject {
         twin_.set_gradients(gradient);
     }
     onebit_status_t call() override {
-        for (std::size_t k = kSizes.size(); ready_ && k-- > 0;) { // optional: the step does what this could not
+        for (std::size_t k = kSizes.size(); ready_ && k-- > 0;) { // optional: the step does whatever this call couldn't
             (void)onebit_optimizer_grad_ready(training_.get(), k);
         }
         return onebit_optimizer_step(training_.get());
@@ -380,7 +380,7 @@ Sweep saves_of(const onebit_optimizer_config_t& config, std::uint64_t steps) {
             [=](onebit_comm_t comm, RankLog& log) { return std::make_unique<Save>(comm, config, steps, log); }};
 }
 
-// Loads what was saved after `saved` steps into an optimizer that has made `first`.
+// Loads a state saved after `saved` steps into an optimizer that has made `first` steps.
 class Load final : public Step {
   public:
     Load(onebit_comm_t comm, const onebit_optimizer_config_t& config, std::uint64_t first, std::uint64_t saved,

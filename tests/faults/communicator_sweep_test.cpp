@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What is done to a communicator that there is, with memory that runs out at every place.
+// Calls on an existing communicator, with memory that runs out at every place.
 #include "faults/allocation_sweep.hpp"
 #include "support/handles.hpp"
 
 namespace onebit_test {
 namespace {
 
-// Two parts, but for one rank alone.
+// Two parts, except with one rank alone.
 class Splitting final : public Subject {
   public:
     Splitting(onebit_comm_t comm, RankLog& log) : comm_(comm), log_(log) {}
@@ -19,7 +19,7 @@ class Splitting final : public Subject {
         left_ = status != ONEBIT_SUCCESS && part_ != nullptr;
         return status;
     }
-    Bytes state() override { // not in the call, where there is no memory to say it
+    Bytes state() override { // after the call: within it no memory is left to report
         ONEBIT_EXPECT(log_, !left_);
         return {};
     }

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory that runs out where a frozen variance is followed: in the step that admits late elements, and in the one that
-// ends the freeze. Both may be put off, on all ranks alike.
+// Memory that runs out where a frozen variance is followed: in the step that admits late elements, and in the step that
+// ends the freeze. Both actions may be put off, on all ranks alike.
 #include <cmath>
 
 #include "faults/allocation_sweep.hpp"

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What ranks that are MPI processes do otherwise, with memory that runs out at every place of onebit's own. MPI's
-// doesn't.
+// Actions that only ranks in MPI processes do, with onebit's own memory running out at every place. MPI's own memory
+// doesn't run out.
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
 
@@ -15,7 +15,7 @@
 namespace onebit_test {
 namespace {
 
-// A handle on a communicator that has so many already that ranks ask each other for tags.
+// A handle on a communicator that has so many handles already that ranks ask each other for tags.
 class LateHandle final : public Subject {
   public:
     LateHandle(onebit_comm_t fresh, RankLog& log)

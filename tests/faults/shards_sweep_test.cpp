@@ -54,7 +54,7 @@ Sweep creation_of(const Settings& settings) {
             }};
 }
 
-// Calls on a handle beside a twin that has all the memory it wants.
+// Calls on a handle beside a twin that always has memory.
 template <class Collective>
 class Called : public Subject {
   public:
@@ -66,7 +66,7 @@ class Called : public Subject {
         next();
     }
     ~Called() override {
-        (void)Collective::destroy(handle_); // one that is broken may not go
+        (void)Collective::destroy(handle_); // destroying a broken one may fail
     }
 
     onebit_status_t call() override {
@@ -156,7 +156,7 @@ class Stored final : public Called<Collective> {
     }
     What what_;
     SharedDirectory directory_;
-    std::string prefix_; // made before there is no memory
+    std::string prefix_; // made before memory runs out
     Bytes packed_;
 };
 

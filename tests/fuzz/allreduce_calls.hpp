@@ -59,7 +59,7 @@ class AllreduceCalls {
         std::array<onebit_allreduce_t, kRanks> destroyed{};
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
         bool started = false;
-        bool finite = true; // all that was given to the operation
+        bool finite = true; // all input of the operation
         std::array<std::vector<float>, kRanks> input, output;
     };
 
@@ -116,7 +116,7 @@ class AllreduceCalls {
                      ONEBIT_ERROR_INVALID_HANDLE);
     }
 
-    // What a call without checks leaves to its caller is right.
+    // Meets the conditions that a call without checks leaves to its caller.
     bool checks(const AllreduceSlot& slot) const { return slot.config.check != ONEBIT_CHECK_NONE; }
 
     void fill(AllreduceSlot& slot) {

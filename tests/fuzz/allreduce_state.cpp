@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Saved states of an allreduce, with the checksum repaired or not: unpack takes them or says BAD_STATE, and what it has
-// taken can be used. The first byte chooses the handle and whether to repair.
+// Saved states of an allreduce, with the checksum repaired or not: unpack accepts a state or says BAD_STATE, and an
+// accepted state can be used. The first byte chooses the handle and whether to repair.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

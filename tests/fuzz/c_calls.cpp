@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Sequences of C calls on two ranks that are threads. The input is a program: a byte for the call, then bytes for its
-// arguments, valid and not, some of them another rank's. What must hold: no call hangs (libFuzzer's -timeout) or breaks
-// a handle, a collective call has one status on both ranks, SUCCESS means the same bits on both, finite where all input
-// was, and a destroyed handle is recognised.
+// arguments. Arguments may be invalid or another rank's. Requirements: no call hangs (libFuzzer's -timeout) or breaks a
+// handle. A collective call has one status on both ranks. SUCCESS means the same bits on both, finite if all input was
+// finite. A destroyed handle is recognised.
 #include <array>
 #include <string>
 
@@ -91,7 +91,7 @@ class Program {
         if (!together) leave_part();
     }
 
-    // What was made of a part goes on.
+    // Handles made from a part continue to work.
     void leave_part() {
         for (onebit_comm_t& part : comms_.part) {
             FUZZ_REQUIRE(onebit_comm_destroy(part) == ONEBIT_SUCCESS);

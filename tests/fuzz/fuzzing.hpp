@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the fuzz targets share. A target ends the process where a promise is broken: libFuzzer then keeps the input.
+// The shared parts of the fuzz targets. A target ends the process when a promise is broken: libFuzzer keeps the input.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -25,7 +25,7 @@ inline void require(bool condition, const char* text, const char* file, int line
     std::abort();
 }
 
-// Numbers off the front of the input; zeros behind its end.
+// Numbers from the front of the input; zeros after its end.
 class Bytes {
   public:
     Bytes(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
@@ -48,8 +48,8 @@ class Bytes {
     std::size_t size_;
 };
 
-// A directory of this process's own, in memory. A target empties it after each input, so that none depends on another.
-// What a process that crashed has left there scripts/fuzz.sh removes: ONEBIT_FUZZ_DIRECTORY is where all of them lie.
+// A directory for this process, in memory. A target empties it after each input, so that no input depends on another.
+// scripts/fuzz.sh removes the files of crashed processes: all directories lie in ONEBIT_FUZZ_DIRECTORY.
 class Directory {
   public:
     explicit Directory(const char* name)

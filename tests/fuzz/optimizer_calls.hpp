@@ -129,7 +129,7 @@ class OptimizerCalls {
             }
             if (bytes_.rarely()) values[bytes_.byte() % values.size()] = std::nanf("");
         }
-        // Where the first tensor's lie, or that it has none.
+        // Sets the place of the first tensor's gradient, or NULL where it has none.
         const std::size_t without = bytes_.below(2 * kRanks);
         agreed(on_both([&](std::size_t r) {
             return onebit_optimizer_set_gradients(slot.handles[r], 0,
@@ -159,7 +159,7 @@ class OptimizerCalls {
         for (const std::vector<float>& values : slot.parameters) {
             for (const float value : values) FUZZ_REQUIRE(std::isfinite(value));
         }
-        // 0/1 Adam's ranks go their own ways between two rounds.
+        // 0/1 Adam's ranks differ between two rounds.
         const bool drifts = slot.config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
         FUZZ_REQUIRE(status != ONEBIT_SUCCESS || drifts || slot.parameters[0] == slot.parameters[1]);
     }
@@ -179,7 +179,7 @@ class OptimizerCalls {
     }
 
     void cancel_step(OptimizerSlot& slot) {
-        const std::size_t goes_on = bytes_.below(kRanks + 1); // that rank makes the step, or none does
+        const std::size_t goes_on = bytes_.below(kRanks + 1); // that rank makes the step, or none
         const onebit_status_t status = collectively([&](std::size_t r) {
             return r == goes_on ? onebit_optimizer_step(slot.handles[r])
                                 : onebit_optimizer_cancel_step(slot.handles[r], "the program says so");
@@ -218,7 +218,7 @@ class OptimizerCalls {
         }));
     }
 
-    // Steps, and then m or v, of another training. Ranks may differ: the next step says so.
+    // Steps, and then m or v, of another training. Ranks may differ: the next step reports the difference.
     void set_moments(OptimizerSlot& slot) {
         if (slot.begun) return;
         const std::uint64_t steps = bytes_.below(4);

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Files of saved optimizers, with lengths and checksums repaired or not: load takes them or refuses them, and what it
-// has taken can be trained on. The first byte chooses the kind, the second what is repaired and whether the file is cut
-// into those of two ranks.
+// Files of saved optimizers, with lengths and checksums repaired or not: load accepts or refuses them, and an accepted
+// state can be trained on. The first byte chooses the kind. The second byte chooses the repairs and whether the file is
+// cut into the files of two ranks.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -29,7 +29,7 @@ constexpr std::size_t kTailChecksumAt = 96;
 
 using State = std::vector<std::uint8_t>;
 
-// An optimizer of each kind, made anew once a state has been taken.
+// An optimizer of each kind, created again after each accepted state.
 class Optimizers {
   public:
     Optimizers() {
@@ -99,7 +99,7 @@ void use(Optimizers& optimizers, std::size_t kind) {
         const onebit_status_t status = onebit_optimizer_step(optimizers.at(kind));
         FUZZ_REQUIRE(status == ONEBIT_SUCCESS || status == ONEBIT_ERROR_NONFINITE);
     }
-    FUZZ_REQUIRE(sound); // a state with values that are none is to be refused
+    FUZZ_REQUIRE(sound); // a state with invalid values must be refused
     optimizers.make(kind);
 }
 

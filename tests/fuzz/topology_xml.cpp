@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Machines as lstopo dumps them: one is read and described, and transports chosen for it, or it is INVALID_ARGUMENT.
+// Dumps of machines from lstopo: one is read, described and used to choose transports, or it is INVALID_ARGUMENT.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <setjmp.h>
@@ -16,8 +16,8 @@
 #include "topology/machine.hpp"
 #include "topology/transports.hpp"
 
-// hwloc leaks what it has read of a damaged dump. A damaged index makes it ask for bitmaps of 256 MiB, which took nine
-// tenths of the target's time: it gets no memory for them.
+// hwloc leaks the data that it has read of a damaged dump. A damaged index makes hwloc ask for bitmaps of 256 MiB,
+// which took nine tenths of the target's time: these allocations fail here.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
     return "detect_leaks=0:max_allocation_size_mb=32:allocator_may_return_null=1:quarantine_size_mb=1:"
@@ -26,7 +26,7 @@ extern "C" const char* __asan_default_options() {
 
 namespace {
 
-// While one topology is open hwloc needn't look for its plugins at each further one, which takes longer than all else.
+// While one topology is open hwloc doesn't search for its plugins at each further one: the slowest part by far.
 hwloc_topology_t open_one() {
     const onebit::HwlocCalls* calls = nullptr;
     FUZZ_REQUIRE(onebit::find_hwloc(&calls).ok());
@@ -35,8 +35,8 @@ hwloc_topology_t open_one() {
     return topology;
 }
 
-// hwloc itself crashes on one damaged dump in a few hundred, which breaks no promise: onebit_info reads in a child
-// process. To jump out of it takes less than another process would. A crash anywhere else is libFuzzer's to report.
+// hwloc itself crashes on one damaged dump in a few hundred. No promise is broken, because onebit_info reads dumps in a
+// child process. A jump out of hwloc takes less time than another process. libFuzzer reports crashes anywhere else.
 constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
 sigjmp_buf before_reading;
 volatile sig_atomic_t reads = 0;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Tuning tables: one is taken, and can be chosen by and written again, or it is BAD_STATE.
+// Tuning tables: a table is accepted, and can be chosen by and written again, or it is BAD_STATE.
 #include "collectives/communicator/tuning_table.hpp"
 
 #include <optional>

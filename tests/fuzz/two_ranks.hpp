@@ -49,7 +49,7 @@ inline Statuses on_both(const std::function<onebit_status_t(std::size_t)>& call)
     return statuses;
 }
 
-// Of a collective call; returns it.
+// Checks a collective call's statuses; returns the status.
 inline onebit_status_t agreed(const Statuses& statuses) {
     FUZZ_REQUIRE(statuses[0] == statuses[1]);
     FUZZ_REQUIRE(statuses[0] != ONEBIT_ERROR_TIMEOUT && statuses[0] != ONEBIT_ERROR_TRANSPORT &&
@@ -60,7 +60,7 @@ inline onebit_status_t collectively(const std::function<onebit_status_t(std::siz
     return agreed(on_both(call));
 }
 
-// What a callback has been told since an operation was started.
+// The results that a callback got since an operation was started.
 struct Told {
     int calls = 0;
     onebit_status_t status = ONEBIT_SUCCESS;
@@ -70,7 +70,7 @@ inline void tell(void* told, onebit_status_t status) {
     static_cast<Told*>(told)->status = status;
 }
 
-// The ranks' handles of one kind, and the callback that was set for what is started on them.
+// The ranks' handles of one kind, and the callback that was set for operations started on them.
 template <typename Handle>
 struct Slot {
     std::array<Handle, kRanks> handles{};
@@ -78,8 +78,8 @@ struct Slot {
     std::array<Told, kRanks> told{};
 
     bool used() const { return handles[0] != nullptr; }
-    // How an operation ended, given what was returned by the call that found it over: where there is a callback it was
-    // called once, and knows, for onebit_comm_progress may have ended the operation.
+    // How an operation ended, given the status of the call that found its end. A callback was called once and knows the
+    // result, because onebit_comm_progress may have ended the operation.
     onebit_status_t ended(std::size_t rank, onebit_status_t returned) const {
         if (!with_callback) return returned;
         FUZZ_REQUIRE(told[rank].calls == 1);
@@ -88,7 +88,7 @@ struct Slot {
     }
 };
 
-// What handles are made of: both ranks' communicator, or a part of it that both are in.
+// The base of handles: both ranks' communicator, or a part of it with both ranks.
 struct Communicators {
     std::array<onebit_comm_t, kRanks> whole{}, part{};
 

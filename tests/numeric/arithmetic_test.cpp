@@ -1,8 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What exact sums are made of, on the host and on a GPU, real or emulated: against loops that say what it is, to the
-// bit.
+// The operations of exact sums, on the host and on a GPU, real or emulated, against simple loops: the same bits.
 
 #include <cfloat>
 #include <cmath>
@@ -20,7 +19,7 @@ namespace {
 using onebit_test::same_bits;
 using Values = std::vector<float>;
 
-/// Arrays one behind the other, at addresses that suit a float and nothing larger.
+/// Consecutive arrays, at addresses that are aligned for a float and nothing larger.
 class Arrays {
   public:
     Arrays(Arithmetic& arithmetic, std::size_t arrays, std::size_t count)

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What kernels are tried on.
+// Test values for kernels.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace onebit {
 constexpr std::size_t kCounts[] = {1, 31, 32, 33, 63, 64, 100, 1000, 4095, 4096};
 constexpr Stores kAllStores[] = {Stores::kCached, Stores::kPastCaches};
 
-/// A mask's words, or signs', of so many elements.
+/// The words of a mask, or of signs, for `count` elements.
 inline std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<std::uint32_t> words(ceil_divide(count, kWordElements));

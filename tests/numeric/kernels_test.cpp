@@ -321,7 +321,7 @@ TEST_CASE("means of the largest 16-bit values are finite, whatever their sum", "
 TEST_CASE("16-bit formats: every value there and back, and what lies between them to the nearest", "[kernels]") {
     std::fenv_t own;
     std::fegetenv(&own);
-    std::fesetenv(FE_DFL_ENV); // for what lies between subnormal numbers; the kernels make no difference
+    std::fesetenv(FE_DFL_ENV); // for values between subnormal numbers; kernels are unaffected
     for (const NumericKernels* kernels : available_numeric_kernels()) {
         CAPTURE(kernels->name);
         std::vector<std::uint16_t> all(65536);
@@ -338,7 +338,7 @@ TEST_CASE("16-bit formats: every value there and back, and what lies between the
                 const bool is_nan = (i & 0x7fff) > infinity;
                 if (is_nan ? !std::isnan(wide[i]) || (back[i] & 0x7fff) <= infinity : back[i] != all[i]) ++wrong;
                 if (is_nan || (i & 0x7fff) >= infinity - 1) continue;
-                // Midway to the next: to the even one; a hair to either side: to the nearer one.
+                // Midway to the next value: to the even one. Slightly off midway: to the nearer one.
                 const float next = wide[i + 1];
                 const float middle = wide[i] / 2 + next / 2;
                 const float between[] = {middle, std::nextafter(middle, wide[i]), std::nextafter(middle, next)};

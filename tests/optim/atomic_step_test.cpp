@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step counts on all buckets or on none: something in one bucket alone refuses the step, and all that is saved, and
-// all parameters, are those of a twin that refused it before anything was exchanged. In the host's memory and in an
-// emulated GPU's.
+// A step counts on all buckets or on none. If one bucket refuses the step, the saved state and all parameters equal
+// those of a twin that refused the step before anything was exchanged. Tested in the host's memory and in an emulated
+// GPU's.
 
 #include <algorithm>
 #include <cfloat>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace onebit_test;
 
-/// The way to what a test can't reach otherwise.
+/// Access to members that a test can't reach otherwise.
 class Inside : public onebit::FusedOptimizer {
   public:
     static std::vector<onebit::Bucket>& buckets_of(onebit::FusedOptimizer& optimizer) {
@@ -58,7 +58,7 @@ class Pair {
     TrainingOn& refused() { return refused_; }
     std::vector<float> other_gradient() { return gradient_(log_.rank(), 1000 + ++others_); }
 
-    /// A step of which the ranks learn only after they have exchanged that it can't be.
+    /// A step that the ranks find impossible only after they have exchanged.
     void refuse(const std::vector<float>& gradient, const std::string& needle) {
         refused_.set_gradients(gradient);
         for (std::size_t k = model_.tensors.size(); k-- > 0 && model_.config.bucket_size > 0;) {
@@ -66,7 +66,7 @@ class Pair {
         }
         ONEBIT_EXPECT_FAILURE(log_, ONEBIT_ERROR_NONFINITE, needle, onebit_optimizer_step(refused_.get()));
     }
-    /// And one of which they have learnt before.
+    /// A step that they find impossible before.
     void refuse_at_once() {
         twin_.set_gradients(std::vector<float>(model_.count(), NAN));
         ONEBIT_EXPECT_FAILURE(log_, ONEBIT_ERROR_NONFINITE, "nan", onebit_optimizer_step(twin_.get()));
@@ -133,7 +133,7 @@ TEST_CASE("a message that overflows in one bucket refuses the step on all", "[cu
                         pair.refuse(pair.other_gradient(), "overflow");
                         pair.refuse_at_once();
                         ONEBIT_EXPECT(log, pair.same_parameters());
-                        // What has been frozen stays frozen.
+                        // Frozen variances stay frozen.
                         ONEBIT_EXPECT(log, round == Round::kFirstFrozen || pair.same_saves());
                         pair.on_both([&](TrainingOn& training) {
                             ONEBIT_EXPECT_OK(log, onebit_optimizer_reset_error(training.get()));

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// States as blobs in memory: training goes on from them exactly as it would have, and what doesn't fit is refused by
-// all ranks, with nothing changed.
+// States as blobs in memory. Training goes on from a blob exactly as without it. All ranks refuse a blob that doesn't
+// fit, and change nothing.
 #include "support/blobs.hpp"
 
 #include <limits>
@@ -16,8 +16,8 @@ using namespace onebit_test;
 
 namespace {
 
-// Packs after step `at`; a training with another past unpacks it, and both go on. `whose`: the ranks that have all
-// blobs, the others have their own.
+// Packs after step `at`; a training with another past unpacks it, and both go on. `has_all`: the rank that has all
+// blobs; the others have their own.
 void pack_and_go_on(onebit_comm_t comm, RankLog& log, const Setup& setup, std::uint64_t at, int has_all) {
     const Gradient gradient = saved_gradient(1);
     Training uninterrupted(comm, setup, log);
@@ -39,7 +39,7 @@ void pack_and_go_on(onebit_comm_t comm, RankLog& log, const Setup& setup, std::u
     }
 }
 
-// A training whose state was packed after step 8, in step 11 by now, and a twin that nothing bad happens to.
+// A training that was packed after step 8 and is now in step 11, and a twin without any failures.
 struct Subject {
     Subject(onebit_comm_t comm, RankLog& log_in, onebit_optimizer_kind_t kind, std::uint64_t at = 8)
         : log(log_in), training(comm, saved_setup(kind), log), twin(comm, saved_setup(kind), log) {
@@ -59,7 +59,7 @@ struct Subject {
         expect_refused(status, "rank " + std::to_string(log.size() - 1) + ";" + needles,
                        log.last_rank() ? blobs : std::vector<Bytes>{own});
     }
-    // It trains on like its twin, and what was packed can be unpacked.
+    // It trains on like its twin, and the packed state can be unpacked.
     void expect_sound() {
         training.steps(gradient, 12, 14);
         twin.steps(gradient, 12, 14);

@@ -19,7 +19,7 @@ inline Order forwards(const Setup& setup) {
     return order;
 }
 
-// One that differs between steps and ranks, and lacks some tensors now and then.
+// An order that differs between steps and ranks, and sometimes lacks some tensors.
 inline Order shuffled(const Setup& setup, int rank, std::uint64_t t) {
     Order order = forwards(setup);
     std::mt19937 random(static_cast<unsigned>(100 * t) + static_cast<unsigned>(rank));
@@ -39,7 +39,7 @@ inline void step(Training& training, const std::vector<float>& gradient, const O
     ONEBIT_EXPECT_OK(log, onebit_optimizer_step(training.get()));
 }
 
-// In eighths, whose sum over the ranks is exact in whatever order: without buckets MPI chooses it.
+// In eighths: their sum over the ranks is exact in any order. Without buckets MPI chooses the order.
 inline Gradient in_eighths(Gradient inner) {
     return [inner = std::move(inner)](int rank, std::uint64_t t) {
         std::vector<float> values = inner(rank, t);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step that a rank gives up: every rank hears who and why, nothing has changed anywhere, and training goes on as a
-// twin's that has never heard of it. In the host's memory and in an emulated GPU's.
+// A step that a rank gives up. Every rank learns which rank and why, nothing has changed anywhere, and training goes on
+// like that of a twin without the step. In the host's memory and in an emulated GPU's.
 
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ Model cancelled_model(onebit_optimizer_kind_t kind, std::uint64_t bucket_size, b
     return model;
 }
 
-/// What this rank has marked by the time that some rank gives up: nothing, a part of a bucket, some buckets, all.
+/// What this rank has marked when some rank gives up: nothing, a part of a bucket, some buckets, or all.
 void begin(TrainingOn& training, std::size_t variant, RankLog& log) {
     const std::vector<std::vector<std::size_t>> marked = {{}, {2}, {4, 3, 0}, {4, 3, 2, 1, 0}};
     if (training.model().config.bucket_size == 0) return;
@@ -46,7 +46,7 @@ std::string rank_name(int rank) {
     return "rank " + std::to_string(rank) + ": the step was cancelled: no memory left";
 }
 
-/// Steps of `training` that one rank gives up, or all do, each rank having begun something else. How many.
+/// Steps of `training` that one rank or all ranks give up. Each rank has begun something else. Returns how many.
 std::uint64_t give_up(TrainingOn& training, const Gradient& gradient, std::uint64_t t, RankLog& log) {
     const auto rank = static_cast<std::size_t>(log.rank());
     for (std::size_t variant = 0; variant < 4; ++variant) {
@@ -100,7 +100,7 @@ TEST_CASE("a rank gives a step up, and it has never been", "[cuda][optimizers][c
     });
 }
 
-// All ranks hear the same, the first one's; whoever cancels does, too.
+// All ranks get the same error, the first one's. So does the rank that cancels.
 TEST_CASE("a rank gives up a step that another has found wrong", "[cuda][optimizers][cancel]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -113,7 +113,7 @@ TEST_CASE("a rank gives up a step that another has found wrong", "[cuda][optimiz
                 for (std::uint64_t t = 1; t <= 9; ++t) {
                     log.context((memory == kGpu ? "on a GPU, buckets of " : "buckets of ") +
                                 std::to_string(bucket_size) + ", step " + std::to_string(t));
-                    // What takes part in a GPU's encoding is known only later: there who gives up speaks first.
+                    // A GPU finds bad values in its encoding only later: there the rank that gives up is first.
                     const bool late = memory == kGpu && bucket_size == 0 && t > 7;
                     for (const int bad : {0, 1}) {
                         std::vector<float> values = gradient(log.rank(), 100 + t);

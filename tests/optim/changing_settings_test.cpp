@@ -32,7 +32,7 @@ const Gradient& changing_gradient() {
     return gradient;
 }
 
-// Of both; what a freeze has fixed stays.
+// Changes settings of both; settings that a freeze has fixed stay.
 void change(BesideOracle& both, Setup& setup, std::size_t g, std::uint64_t t, RankLog& log) {
     onebit_param_group_t& group = setup.groups[g];
     const double x = double(t) / 20;

@@ -1,15 +1,15 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Clipping: exactly to the oracle's norm where a step averages exactly; to an estimate, the same on every rank, where
-// it doesn't. BesideOracle compares info.grad_norm with the truth: 1e-5 of it in the first case, a tenth in the second.
+// Clipping. Steps that average exactly clip by the oracle's norm. Other steps clip by an estimate, the same on every
+// rank. BesideOracle compares info.grad_norm with the true norm: within 1e-5 in the first case, a tenth in the second.
 #include "support/beside_oracle.hpp"
 
 using namespace onebit_test;
 
 namespace {
 
-// Of about norm 25 in all and for each rank more; every fifth step's are small.
+// Of about norm 25 in all, and a larger norm for each rank; every fifth step's gradients are small.
 Gradient uneven_gradient(std::size_t count, std::uint64_t seed) {
     return [inner = gaussian_gradient(count, seed)](int rank, std::uint64_t t) {
         std::vector<float> values = inner(rank, t);

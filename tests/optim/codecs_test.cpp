@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizers whose exchanges have a grouped code: all kinds, Adam and LAMB among them, whose gradients are
-// compressed then. Each codec that the library has is taken along by being there.
+// Optimizers whose exchanges have a grouped code: all kinds, also Adam and LAMB, whose gradients are then
+// compressed. The tests include every codec of the library automatically.
 #include <limits>
 
 #include "optim/buckets.hpp"
@@ -51,7 +51,7 @@ std::vector<Setup> all_setups(const Sizes& sizes) {
     return setups;
 }
 
-// Three blocks and a bit, of tensors that begin anywhere in them.
+// A little more than three blocks. Tensors begin anywhere in a block.
 const Sizes block_sizes = {4097, 1, 3000, 5333, 64};
 
 } // namespace
@@ -236,7 +236,7 @@ TEST_CASE("optimizers with other codecs: states go on bit for bit, and move betw
     });
 }
 
-// What error feedback adds to an average may be more than any gradient that a step takes.
+// Error feedback may make an average larger than any gradient that a step accepts.
 TEST_CASE("Adam and LAMB with other codecs: the largest gradients leave moments that can be saved",
           "[optimizer][codec][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
@@ -264,7 +264,7 @@ TEST_CASE("Adam and LAMB with other codecs: the largest gradients leave moments 
     });
 }
 
-// With the same number in each step the elements that are left out would never get there.
+// With the same number in each step, the same elements would always be left out.
 TEST_CASE("each step of an optimizer draws other elements of RANDOMK, before a load and after it",
           "[optimizer][codec][save]") {
     const int n = GENERATE(from_range(rank_counts()));
@@ -315,8 +315,8 @@ TEST_CASE("Adam's states don't move where the other one cuts tensors into other 
     });
 }
 
-// Compressed gradients are nearly the exact ones where those that share a scale are of one magnitude: so are the
-// parameters that they lead to.
+// Where gradients that share a scale are of one magnitude, compressed gradients are nearly the exact ones. So are the
+// resulting parameters.
 TEST_CASE("Adam and LAMB with a fine codec stay beside exact ones", "[optimizer][codec]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -375,7 +375,7 @@ TEST_CASE("optimizers keep narrow errors", "[optimizer][codec][error_type][long]
             const auto is_narrow = [](float e) { return (bits_of(e) & 0xffffU) == 0; };
             ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_narrow));
             ONEBIT_EXPECT(log, std::any_of(errors.worker.begin(), errors.worker.end(), [](float e) { return e != 0; }));
-            // A save goes on as if there had been none.
+            // Training goes on from a save as without it.
             ONEBIT_EXPECT_OK(log, unpack(resumed.get(), all_packed(narrow.get(), log)));
             narrow.steps(gradient, 11, 14);
             resumed.steps(gradient, 11, 14);

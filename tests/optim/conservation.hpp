@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What an optimizer's exchange delivers and keeps as error is what went in.
+// An optimizer's exchange loses nothing: its input is what it delivers plus what it keeps as error.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@
 
 namespace onebit_test {
 
-// With beta1 = 0 what comes back from the exchange is the momentum, and what went in are the gradients. `owners`: that
-// have a worker error for each element. A kind that freezes does so after a first step.
+// With beta1 = 0 the exchange's input are the gradients and its output is the momentum. `owners`: how many ranks have
+// a worker error for each element. A kind that freezes does so after the first step.
 inline void expect_nothing_lost(onebit_comm_t comm, Setup setup, int owners, RankLog& log) {
     constexpr std::size_t count = 333;
     constexpr int steps = 200;

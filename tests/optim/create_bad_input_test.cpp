@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizers that can't be: one status and a message that names the culprit on every rank, no handle, nothing hanging.
+// Impossible optimizers: the same status and a message that names the cause on every rank, no handle, and no hang.
 #include <limits>
 
 #include "support/training.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
 
-// The arguments of a creation, to be spoilt: two tensors with copies, far from each other, in two groups.
+// The arguments of a creation, which tests make invalid: two tensors with copies, far apart, in two groups.
 struct Arguments {
     Arguments() {
         for (onebit_tensor_t& tensor : tensors) tensor.copy_type = ONEBIT_FLOAT16;
@@ -62,7 +62,7 @@ void expect_create_fails(onebit_comm_t comm, RankLog& log, onebit_status_t statu
         log, status, needles,
         onebit_optimizer_create(comm, &arguments.config, arguments.tensors.data(), arguments.tensors.size(), &handle));
     ONEBIT_EXPECT(log, handle == nullptr);
-    ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(handle)); // if there is one in spite of that
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(handle)); // if there is a handle nevertheless
 }
 
 void expect_created(onebit_comm_t comm, RankLog& log, const std::string& what, const Spoil& change) {
@@ -76,7 +76,7 @@ void expect_created(onebit_comm_t comm, RankLog& log, const std::string& what, c
     ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(handle));
 }
 
-// On all ranks, and on one alone, which the message then names.
+// Bad on all ranks, and bad on one rank alone, which the message then names.
 void expect_all_fail(onebit_comm_t comm, RankLog& log, const std::vector<BadCreation>& cases) {
     const std::string who = ";rank " + std::to_string(log.size() - 1);
     for (const BadCreation& each : cases) {
@@ -89,7 +89,7 @@ void expect_all_fail(onebit_comm_t comm, RankLog& log, const std::vector<BadCrea
 const double nan_ = std::numeric_limits<double>::quiet_NaN();
 const double infinity = std::numeric_limits<double>::infinity();
 
-// Settings that a group has, or the config where there are no groups.
+// Settings of a group, or of the config if there are no groups.
 struct BadSetting {
     const char* name;
     double onebit_param_group_t::*in_group;

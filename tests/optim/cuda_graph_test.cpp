@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only a GPU can show of the optimizers' passes: that they can be captured into a graph, which follows settings
-// that change.
+// A property of the optimizers' passes that needs a real GPU: they can be captured into a graph, and the graph uses
+// changed settings.
 
 #include "support/cuda_graph.hpp"
 
@@ -17,7 +17,7 @@
 namespace onebit {
 namespace {
 
-/// All passes, one behind the other; most work on what others have left.
+/// All passes, one after another; most work on the results of earlier passes.
 std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d, const cuda::Messages& messages,
                                                             const EncodedGradients& encoded, std::size_t sketches,
                                                             double* least, unsigned long long* first) {
@@ -97,7 +97,7 @@ struct Outcome {
     std::vector<float> corrected; ///< by the encoder
 };
 
-/// After two runs of all passes, the learning rates and corrections of the second changed or not.
+/// The outcome of two runs of all passes. `changing`: the second has other learning rates and corrections.
 Outcome run_twice(bool captured, bool changing) {
     const HostModel host({4096, 1, 5000, 31, 12345, 64}, 2);
     DeviceModel device(host);

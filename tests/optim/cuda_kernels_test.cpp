@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The optimizers' passes on a GPU against the scalar reference kernels, gone through from segment to segment as the
-// optimizers do: the same bits. Runs on a GPU, and on an emulated one as a part of the unit tests.
+// The optimizers' passes on a GPU against the scalar reference kernels, which run segment by segment as in the
+// optimizers: the same bits. Runs on a GPU, and on an emulated one as a part of the unit tests.
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@ std::vector<std::vector<std::size_t>> all_counts() {
     return {{1}, {31}, {33}, {4095}, {4096}, {1, 31, 33, 4095, 4096, 5000, 2, 12345, 64}, many};
 }
 
-/// A pass: what the CPU does for a segment, and what a GPU does.
+/// A pass: the CPU's function for a segment, and the GPU's function.
 struct Pass {
     const char* name;
     std::function<void(const OptimKernels&, HostModel&, const Segment&)> on_segment;
@@ -286,11 +286,11 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
     CHECK(same_bits(total.get(), sum));
 }
 
-/// Gradients times their factors, or momenta, of which the last message says what they were; of weighted gradients too.
+/// Gradients times their factors, or momenta whose last values are in the last message; of weighted gradients, too.
 enum class Encoded { kGradients, kMomenta, kWeightedMomenta };
 constexpr Encoded kAllEncoded[] = {Encoded::kGradients, Encoded::kMomenta, Encoded::kWeightedMomenta};
 
-/// What the CPU encodes.
+/// The values that the CPU encodes.
 std::vector<float> values_to_encode(HostModel& host, const Codec& codec, const SomeMessages& last, Encoded what) {
     std::vector<float> values(host.layout.count());
     if (what != Encoded::kGradients) {
@@ -400,7 +400,7 @@ TEST_CASE("a GPU finds the first gradient that isn't finite or is too large, gat
     }
 }
 
-/// A pass by a message: what the CPU does for a segment once it is decoded, and what a GPU does.
+/// A pass with a message: the CPU's function for a decoded segment, and the GPU's function.
 struct MessagePass {
     const char* name;
     std::function<void(const OptimKernels&, HostModel&, const Segment&, std::vector<float> decoded)> on_segment;

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers on tensors in a GPU's memory, through the C interface, beside the same on the host's: the same bits. Ranks
-// are threads or MPI processes, the GPU a real one or an emulated one, whose memory the host can't touch.
+// Optimizers on tensors in a GPU's memory give the same bits as in the host's, through the C interface. Ranks are
+// threads or MPI processes. The GPU is a real one, or an emulated one whose memory the host can't touch.
 
 #include <limits>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace onebit_test;
 
-/// Where a sum over the ranks has one order alone, exact rounds have the host's bits, too.
+/// Where a sum over the ranks has only one possible order, exact rounds have the host's bits, too.
 bool sums_alike(const RankLog& log) {
     return log.size() <= 2;
 }
@@ -197,7 +197,7 @@ TEST_CASE("after the freeze 1-bit Adam keeps on a GPU its preconditioner and err
 
 // ---- saves ----
 
-/// Every tensor is compressed, so that after the freeze no sum has an order.
+/// Every tensor is compressed, so that after the freeze no sum depends on the order.
 std::vector<Model> compressed_models(const onebit_optimizer_config_t& config) {
     std::vector<Model> models = all_models(config);
     models[2].groups[2].no_compress = 0;
@@ -309,7 +309,7 @@ TEST_CASE("a NaN or an infinity in a GPU's gradients changes nothing on any rank
     });
 }
 
-/// Gradients of the largest floats, until sums of momentum and error overflow; m being the last message, or, after a
+/// Gradients of the largest floats, until sums of momentum and error overflow. m is in the last message, or, after a
 /// load, in memory.
 void overflow_beside(onebit_comm_t comm, RankLog& log, Model model, bool reload) {
     SharedDirectory directory(log);

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exchanges that begin during the backward pass, of tensors in a GPU's memory, a real one's or an emulated one's,
-// beside the same on the host's: the same bits, with any number of ranks, for in buckets sums are added up in rank
-// order.
+// Exchanges that begin during the backward pass. Tensors in the memory of a GPU, a real or an emulated one, give the
+// same bits as tensors in the host's memory. This holds for any number of ranks, because in buckets sums are added up
+// in rank order.
 
 #include <algorithm>
 #include <limits>
@@ -37,7 +37,7 @@ std::vector<Model> bucket_models(onebit_optimizer_kind_t kind) {
     return models;
 }
 
-/// One that differs between steps and ranks, and lacks some tensors now and then.
+/// An order that differs between steps and ranks, and sometimes lacks some tensors.
 std::vector<std::size_t> some_order(std::size_t tensors, int rank, std::uint64_t t) {
     std::vector<std::size_t> order(tensors);
     std::iota(order.rbegin(), order.rend(), 0);
@@ -98,7 +98,7 @@ TEST_CASE("a step on a GPU that is refused after its exchanges have begun change
                 log.context(name_of(kind) + ", step " + std::to_string(t));
                 const bool faulty = static_cast<int>(t) % log.size() == log.rank();
                 std::vector<float> bad = gradient(log.rank(), 1000 + t);
-                // On all ranks, so that exact sums, which are under way, are NaNs; in a bucket that comes later, too.
+                // On all ranks, so that exact sums, which have begun, are NaNs; in a later bucket, too.
                 bad[3602] = bad[100] = faulty ? -kInfinity : kInfinity;
                 if (faulty && t % 2 == 0) bad[3602] = NAN;
                 gpu.set_gradients(bad);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// States of optimizers on a GPU's memory in the program's: blobs and moments are the host's, to the bit. So are steps
-// after settings and addresses have changed, and those without gradients of some tensors.
+// States of optimizers whose tensors are in a GPU's memory: blobs and moments have the bits of the host's optimizer. So
+// have steps after a change of settings and addresses, and steps without gradients of some tensors.
 
 #include <string>
 #include <vector>
@@ -113,7 +113,7 @@ TEST_CASE("missing gradients are zeros on a GPU, too", "[cuda][optimizers][missi
                     const std::size_t missing = (t + static_cast<std::size_t>(log.rank())) % model.tensors.size();
                     std::size_t first = 0;
                     for (std::size_t k = 0; k < missing; ++k) first += model.tensors[k].count;
-                    gpu.move_gradients(missing); // there again, wherever they were
+                    gpu.move_gradients(missing); // with gradients again, wherever they were
                     gpu.set_gradients(mine);
                     ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(gpu.get(), missing, nullptr));
                     ONEBIT_EXPECT_OK(log, onebit_optimizer_step(gpu.get()));

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 0/1 Adam on tensors in a GPU's memory, a real one's or an emulated one's, through the C interface, beside the same on
-// the host's: the same bits in exact, compressed and local steps. All gradients are eighths, so that exact rounds have
-// the host's bits with any number of ranks.
+// 0/1 Adam on tensors in the memory of a GPU, a real or an emulated one, through the C interface. Exact, compressed and
+// local steps give the same bits as in the host's memory. All gradients are eighths, so that exact rounds have the
+// host's bits with any number of ranks.
 
 #include <limits>
 #include <string>
@@ -142,7 +142,7 @@ TEST_CASE("a round of 0/1 Adam that overflows is lost as on the host", "[cuda][o
             }
             expect_same();
             for (const float parameter : gpu.parameter_values()) ONEBIT_EXPECT(log, std::isfinite(parameter));
-            if (lost > 3) continue; // what ranks have done alone stays, and is too much for any message
+            if (lost > 3) continue; // the ranks' local steps stay, and are too large for any message
             for (TrainingOn* training : {&host, &gpu}) {
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training->get(), 1));
                 for (std::uint64_t t = 3; t <= 8; ++t) training->step(gradient(log.rank(), t));

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The same bits whatever the number of threads, and on every rank; and how many bytes that takes.
+// The same bits with any number of threads, and on every rank; and the number of bytes sent.
 #include "support/training.hpp"
 
 using namespace onebit_test;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What becomes of a frozen variance: it is followed, and where it outgrows the freeze, the freeze ends.
+// A frozen variance is followed. Where the variance outgrows the freeze, the freeze ends.
 #include <cmath>
 
 #include "optim/following.hpp"
@@ -139,7 +139,7 @@ double last_distance(onebit_comm_t comm, RankLog& log, onebit_optimizer_config_t
     return std::sqrt(squares);
 }
 
-// Adam's own first steps are long then, too, until its variance knows.
+// Adam's own first steps are long then, too, until its variance has grown.
 TEST_CASE("gradients that come back after a fade take a way like Adam's", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -273,7 +273,7 @@ TEST_CASE("a save goes on as if nothing had happened, before and after a thaw", 
                 ONEBIT_EXPECT(log, first.info().thaws >= 1 && second.info().thaws == first.info().thaws);
                 ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
 
-                // One that follows nothing takes it, too, and the other way round.
+                // An optimizer that doesn't follow loads it, too, and vice versa.
                 onebit_optimizer_config_t config = following_config(kind);
                 config.follow_interval = ONEBIT_FOLLOW_NEVER;
                 Training third(comm, config, {100, 400}, log);

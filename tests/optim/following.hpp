@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the tests of followed variances share.
+// The common part of the tests of followed variances.
 #pragma once
 
 #include "support/training.hpp"

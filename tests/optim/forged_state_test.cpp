@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizer files that somebody has made, with checksums that are right: what a training can't have come to is refused
-// by all ranks, and nothing changes; what is loaded can be trained on.
+// Forged optimizer files with correct checksums. All ranks refuse a state that no training can reach, and nothing
+// changes. Training can go on from a state that is loaded.
 #include <sys/resource.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ bool all_finite(const std::vector<float>& values) {
     return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
-// A training that was saved after step `saved_at`, and one that is to load what becomes of the file.
+// A training that was saved after step `saved_at`, and one that loads the forged file.
 class Victim {
   public:
     Victim(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kind, std::uint64_t saved_at)
@@ -55,7 +55,7 @@ class Victim {
 
     const Bytes& sound() const { return sound_; }
 
-    // Every rank's file becomes what `forge` makes of it. Returns whether it was refused, alike by all.
+    // `forge` changes every rank's file. Returns whether all ranks refused the load, in the same way.
     template <typename Forge>
     bool refused(const Forge& forge) {
         Bytes forged = sound_;
@@ -105,7 +105,7 @@ const std::vector<std::uint64_t>& moments() {
     return steps;
 }
 
-// One rank tries everything. Several share cores, and loads take as long as their barriers.
+// A single rank tries everything. Several ranks share cores, and barriers make their loads slow.
 std::size_t stride(const RankLog& log) {
     return log.size() == 1 ? 1 : 17;
 }
@@ -253,7 +253,7 @@ TEST_CASE("a file of another size than the optimizer's takes no memory and no ti
     });
 }
 
-// What a fuzzer has found: each made a load, or the step after it, crash.
+// Files that a fuzzer found: each made a load, or the step after it, crash.
 TEST_CASE("files that once crashed a load are refused", "[optimizer][save][forged]") {
     if (!can_have_ranks(1)) return;
     struct Case {

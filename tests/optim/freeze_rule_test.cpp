@@ -34,7 +34,7 @@ struct Variance {
 
 using Rate = std::function<double(std::uint64_t step)>;
 
-/// Runs a rule over tensors whose squares are square[i](step); the step after which it freezes, 0 if not by `last`.
+/// Runs a rule over tensors whose squares are square[i](step). Returns the step after which it freezes; 0: after none.
 std::uint64_t frozen_after(
     FreezeRule& rule, double beta2, std::uint64_t last,
     const std::vector<std::function<double(std::uint64_t)>>& squares,
@@ -83,7 +83,7 @@ TEST_CASE("a variance that changes all the time is never frozen, and the rule sa
 TEST_CASE("a rare tensor keeps the others waiting until it has settled", "[freeze]") {
     const auto late = [](std::uint64_t step) { return step < 1500 ? 1.0 : 3.0; };
     const std::unique_ptr<FreezeRule> rule = settled_rule(2);
-    // The others freeze at 1008; alone this one would, too, and it would be wrong.
+    // The others freeze at 1008. Alone this one would freeze, too, which would be wrong.
     CHECK(frozen_after(*rule, 0.999, 1400, {kSteady, [](std::uint64_t t) { return t < 900 ? 1.0 : 3.0; }}) == 0);
     const std::unique_ptr<FreezeRule> later = settled_rule(2, 1600);
     const std::uint64_t step = frozen_after(*later, 0.999, 10000, {kSteady, late});

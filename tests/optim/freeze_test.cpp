@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// When the variance freezes, what is masked from then on, and the errors that are carried.
+// When the variance freezes, which elements are masked from then on, and which errors are kept.
 #include "support/beside_oracle.hpp"
 
 using namespace onebit_test;
@@ -24,8 +24,8 @@ std::uint64_t frozen_by_rule(onebit_comm_t comm, RankLog& log, const Setup& setu
     return step;
 }
 
-// Gradients that grow again until step 60, so that the ratio is far from 1 there: whether the rule is first asked at
-// step 60 or 61 makes no difference, but one that doesn't wait for step 60 freezes too early.
+// Gradients that grow again until step 60, so that the ratio is far from 1 there. It makes no difference whether the
+// rule is first asked at step 60 or 61. A rule that doesn't wait for step 60 freezes too early.
 Gradient growing_gradient() {
     return [inner = gaussian_gradient(total(odd_sizes()), 1)](int rank, std::uint64_t t) {
         std::vector<float> gradient = inner(rank, t);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Each instruction set of this machine gives the same bits. The environment chooses it when a communicator is created,
-// so this is for one process alone: among MPI processes each would have to change at the same moment.
+// Each instruction set of this machine gives the same bits. The environment chooses it when a communicator is created.
+// So these tests run in one process alone: all MPI processes would have to change their environment at the same moment.
 #include "support/kernels.hpp"
 #include "support/training.hpp"
 
@@ -77,6 +77,6 @@ TEST_CASE("every instruction set gives the same bits", "[optimizer][determinism]
     for (const char* name : {"sse4", "avx2", "avx512", "neon"}) {
         if (!available(name)) continue;
         INFO(name << ", " << name_of(kind) << ", gradient type " << type << ", codec " << codec);
-        CHECK((history_with(name, setup) == expected)); // in brackets: else a megabyte of numbers is printed
+        CHECK((history_with(name, setup) == expected)); // in parentheses: else a megabyte of numbers is printed
     }
 }

@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::size_t kCounts[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 100, 1023, 1024, 4095, 4096};
 
-/// All that a kernel may read and write: arrays of one length, behind them guards, at addresses that suit a float and
-/// no vector.
+/// All that a kernel may read and write: arrays of one length, each followed by guards, at addresses that are aligned
+/// for a float but not for a vector.
 struct Arrays {
     static constexpr std::size_t kGuards = 40;
 
@@ -51,7 +51,7 @@ struct Arrays {
             case 4:
                 return x * 1e9F;
             case 5:
-                return std::clamp(x, -1.0F, 1.0F) * 1e38F; // much that is made of it overflows
+                return std::clamp(x, -1.0F, 1.0F) * 1e38F; // many results overflow
             default:
                 return x;
         }
@@ -182,7 +182,7 @@ TEST_CASE("what overflows becomes the largest float, and NaNs stay", "[kernels]"
         std::vector<float> x(count, -most);
         kernels->descend(std::vector<float>(count, 1.0F).data(), most, x.data(), count);
         CHECK(all_are(x, -most));
-        // Update and decay overflow to different sides: the update is bounded first.
+        // Update and decay overflow with opposite signs: the update is bounded first.
         const AdamUpdate update = {1, 1e-8F, most, 1, 1};
         std::vector<float> u(count);
         const std::vector<float> m(count, most);

@@ -31,7 +31,7 @@ Gradient late_gradient(std::uint64_t seed) {
     };
 }
 
-// Measured about every eighth step: newcomers are admitted as often.
+// Variances are measured about every eighth step: newcomers are admitted as often.
 onebit_optimizer_config_t late_config(onebit_optimizer_kind_t kind) {
     onebit_optimizer_config_t config = following_config(kind);
     config.follow_interval = 8;
@@ -116,8 +116,7 @@ TEST_CASE("elements that are masked where nothing is followed, or of momenta, st
     });
 }
 
-// With betas and intervals as they come. An element of an embedding: a gradient now and then, each a few hundred steps
-// after the last.
+// With default betas and intervals. The element is one of an embedding: it has a gradient every few hundred steps.
 TEST_CASE("rare elements go about as far as by Adam, if first seen before the freeze or after it",
           "[optimizer][mask][long]") {
     if (!can_have_ranks(2)) return;
@@ -177,7 +176,7 @@ TEST_CASE("what masked elements have gathered is saved", "[optimizer][mask][save
 
             onebit_optimizer_config_t config = late_config(kind);
             config.follow_interval = ONEBIT_FOLLOW_NEVER;
-            Training third(comm, config, {kCount}, log); // takes it, and drops what it has no use for
+            Training third(comm, config, {kCount}, log); // loads it, and drops what it doesn't use
             ONEBIT_EXPECT_OK(log, onebit_optimizer_load(third.get(), prefix.c_str()));
             third.steps(late_gradient(3), saved_at + 1, 100);
             ONEBIT_EXPECT(log, third.info().masked == kEnd - kFirstLate);

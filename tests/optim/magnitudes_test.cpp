@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Parameters, gradients and settings of all magnitudes that a float has: a step that succeeds leaves nothing behind
-// that is not finite, and the same on all ranks; a step that is refused leaves parameters and copies as they were. On
-// the host, and on a GPU, which gives the host's bits.
+// Parameters, gradients and settings of all magnitudes of a float. After a step that succeeds all values are finite,
+// and the same on all ranks. A step that is refused leaves parameters and copies unchanged. On the host, and on a GPU,
+// which gives the host's bits.
 #include "support/magnitudes.hpp"
 
 #include "optim/training_on.hpp"
@@ -21,7 +21,7 @@ T one_of(Random& random, const T (&values)[n]) {
 constexpr double kRates[] = {0, 1e-30, 1e-8, 1e-3, 1, 1e10, 1e30, 3e38};
 constexpr onebit_datatype_t kTypes[] = {ONEBIT_FLOAT32, ONEBIT_FLOAT16, ONEBIT_BFLOAT16};
 
-// Drawn alike on all ranks: whatever a caller may set.
+// Drawn alike on all ranks: any settings that a caller may choose.
 Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
     static constexpr double kDecays[] = {0, 0, 0.01, 10, 1e38};
     static constexpr double kEps[] = {1e-8, 1e-8, 1e-30, 2e-38, 1, 1e38, 3.4e38};
@@ -62,7 +62,7 @@ Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
     return model;
 }
 
-// In the host's memory, where there are others than the sign.
+// For the host's memory, which has codecs besides the sign.
 void draw_codec(Model& model, std::uint64_t seed) {
     Random random(seed, -2, 1000 + static_cast<std::uint64_t>(model.config.kind));
     const std::vector<Mode>& modes = every_mode();
@@ -94,7 +94,7 @@ std::vector<float> draw_values(const Model& model, Random& random, int most) {
     return values;
 }
 
-// What a rank's gradients are in this step: of a size that is taken, or in some steps of any.
+// A rank's gradients in this step: of a size that a step accepts, or in some steps of any size.
 std::vector<float> draw_gradients(const Model& model, double scale, std::uint64_t seed, int rank, std::uint64_t step) {
     Random of_all(seed, -1, step);
     const bool any = of_all.next() % 8 == 0;
@@ -127,7 +127,7 @@ bool copies_finite(const TrainingOn& training) {
     return true;
 }
 
-// A save's arrays, but for the mask, whose words are no floats.
+// A save's arrays, except the mask, whose words are no floats.
 bool saved_floats_finite(const Bytes& file) {
     constexpr std::uint32_t kMask = 7;
     std::size_t at = values_at(file);
@@ -170,7 +170,7 @@ onebit_status_t expect_step(TrainingOn& training, RankLog& log, const std::vecto
     return status;
 }
 
-// What is saved is finite, and goes on elsewhere.
+// The saved state is finite, and training goes on from it elsewhere.
 void expect_saved(TrainingOn& training, TrainingOn& other, RankLog& log, const SharedDirectory& directory) {
     const Bytes file = saved(training, log, directory, "state");
     ONEBIT_EXPECT(log, saved_floats_finite(file));
@@ -235,7 +235,7 @@ TEST_CASE("whatever the magnitudes, a GPU gives the host's bits, all finite", "[
     train_all(GENERATE(from_range(rank_counts())), 1001, 8, true);
 }
 
-// By hand: a search for what the others may have missed.
+// Run by hand: a search for cases that the other tests may have missed.
 TEST_CASE("whatever the magnitudes, in many trainings", "[.][many-magnitudes]") {
     train_all(GENERATE(from_range(rank_counts())), 10001, 400, false);
     train_all(GENERATE(from_range(rank_counts())), 20001, 40, true);

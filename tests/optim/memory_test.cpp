@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// 1-bit Adam in its compression stage needs what dense Adam needs for m and v, and next to nothing besides.
+// 1-bit Adam in its compression stage needs as much memory as dense Adam for m and v, and hardly any more.
 #include "support/environment.hpp"
 #include "support/training.hpp"
 
@@ -9,7 +9,7 @@ using namespace onebit_test;
 
 TEST_CASE("1-bit Adam's compression stage takes dense Adam's memory, 4d/n + d/2 more", "[optimizer][memory]") {
     const int n = GENERATE(from_range(rank_counts()));
-    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // but for the little that a node shares in the warm-up
+    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // without the little memory that a node shares in the warm-up
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         Setup setup{quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {300001, 77, 150000, 4096}};
         const std::size_t count = total(setup.sizes);

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Gradients that there are none of, on some ranks or on all, in some steps: the same as zeros, to the bit.
+// Tensors without gradients, on some ranks or on all, in some steps: the same as zeros, to the bit.
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -13,7 +13,7 @@ const Sizes& sizes() {
     return all;
 }
 
-// Whether a rank has gradients of a tensor: the first it has always, the last never until late.
+// Whether a rank has gradients of a tensor: of the first always, of the last only late.
 bool has_gradients(int rank, std::size_t tensor, std::uint64_t step) {
     if (tensor == 0) return true;
     if (tensor + 1 == sizes().size()) return step > 9;

@@ -1,8 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What an optimizer keeps for a tensor, as Adam has it: read in every stage, and set to what another optimizer has come
-// to.
+// An optimizer's state of a tensor, in Adam's form: read in every stage, and set to the state of another optimizer.
 #include <cmath>
 #include <limits>
 
@@ -49,7 +48,7 @@ std::vector<float> states_of(Training& training, onebit_state_t which, RankLog& 
     return all;
 }
 
-// Everything of `from` that set_state can set; its number of steps, too.
+// Copies everything of `from` that set_state can set, and its number of steps.
 void import_into(Training& training, Training& from, RankLog& log) {
     ONEBIT_EXPECT_OK(log, onebit_optimizer_set_steps(training.get(), from.info().steps));
     // In whatever order.
@@ -152,7 +151,7 @@ TEST_CASE("errors by the tensor are those of all; a state that moves has the sam
     });
 }
 
-// A dense training goes on as another kind, as if that had made all of its steps.
+// A dense training goes on as another kind, as if that kind had made all steps.
 TEST_CASE("a training begun with Adam goes on from its moments", "[optimizer][moments]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What tests compare of a training whose state other ranks take over.
+// The data that tests compare when other ranks take over a training's state.
 #pragma once
 
 #include "support/directory.hpp"
@@ -33,17 +33,17 @@ class OwnDirectory {
     fs::path path_;
 };
 
-// What all ranks together know of a training.
+// The whole training, combined from all ranks.
 struct Whole {
     std::vector<double> parameters;  // their mean
     std::vector<double> undelivered; // mean of the worker errors + sum of the server errors
-    std::vector<double> magnitude;   // of what that is a sum of
+    std::vector<double> magnitude;   // of the terms of that sum
     std::vector<double> largest;     // of the worker errors
     std::vector<float> first;        // rank 0's parameters
     onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
 };
 
-// Collective; every rank gets the same. `owners`: of an element's worker errors, the ranks or on two levels the nodes.
+// Collective; every rank gets the same. `owners`: how many ranks (two levels: nodes) have an element's worker error.
 inline Whole whole_of(Training& training, int owners, RankLog& log) {
     Whole whole;
     const OptimizerErrors errors = training.errors();

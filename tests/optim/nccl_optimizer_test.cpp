@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizers on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory, beside the same
-// on the host.
+// Optimizers on a GPU over an emulated NCCL, and over a transport that reaches the GPU's memory, compared with
+// optimizers on the host.
 
 #include <algorithm>
 #include <atomic>
@@ -37,7 +37,7 @@ struct Trained {
     Status status;
 };
 
-/// Frozen after step 3; 0/1 Adam, which averages exactly in steps 1 and 2, has rounds in 4, 5, 6 and 8 then.
+/// Frozen after step 3. 0/1 Adam averages exactly in steps 1 and 2, and then has rounds in 4, 5, 6 and 8.
 onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-2);
     if (kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB) config.freeze_step = 3;
@@ -63,7 +63,7 @@ Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebi
     std::unique_ptr<Optimizer> optimizer;
     ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, tensors, 2, {}, &optimizer));
     for (unsigned step = 0; step < 9; ++step) {
-        if (step % 5 == 3) { // one that the last rank gives up
+        if (step % 5 == 3) { // the last rank gives this step up
             const bool gives_up = rank == communicator->size() - 1;
             const Status given_up = gives_up ? optimizer->cancel_step("no memory") : optimizer->step();
             outcome->said.push_back(given_up.message());
@@ -121,7 +121,7 @@ TEST_CASE("optimizers that compress train over NCCL as on the host, to the bit",
         config.num_groups = groups.size();
     }
     CAPTURE(config.kind, count, compresses_all);
-    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
+    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have only one order
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
         return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, count, outcome);
     };
@@ -144,7 +144,7 @@ TEST_CASE("gradients are clipped over NCCL as on the host, to the bit", "[nccl][
         });
     const auto on_host = train_on_host(ranks, config);
     compare(on_gpu, on_host);
-    for (const Trained& outcome : on_gpu) { // but for chunks of different lengths
+    for (const Trained& outcome : on_gpu) { // except for chunks of different lengths
         CHECK(static_cast<double>(outcome.bytes_sent) ==
               Approx(static_cast<double>(on_host[0].bytes_sent)).epsilon(0.01));
     }
@@ -187,7 +187,7 @@ TEST_CASE("a rank that doesn't come for the gradients' norm is a timeout, which 
     CHECK(outcomes[0].said.code() == ONEBIT_ERROR_TIMEOUT);
     CHECK_THAT(outcomes[0].said.message(), ContainsSubstring("the gradient norm"));
     CHECK(outcomes[0].later.message() == outcomes[0].said.message());
-    CHECK(outcomes[0].aborted == 2); // and the communicator that it is split from, in whose stream it was stuck
+    CHECK(outcomes[0].aborted == 2); // and its parent communicator, in whose stream it was stuck
     for (const Waited& outcome : outcomes) CHECK(outcome.status.message().empty());
     CHECK(nccl.take_complaints() == std::vector<std::string>{"messages that nobody has received"});
 }
@@ -196,7 +196,7 @@ TEST_CASE("optimizers whose messages go directly train as on the host, in bucket
     onebit_optimizer_config_t config =
         make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
     config.bucket_size = GENERATE(0, 2000);
-    const int ranks = config.bucket_size > 0 ? 3 : 2; // whose sums are added up in rank order, or have but one
+    const int ranks = config.bucket_size > 0 ? 3 : 2; // sums are in rank order with 3, have only one order with 2
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
         auto direct = std::make_unique<onebit_test::DeviceAwareTransport>(std::move(transport));
         return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, kCount, outcome);

@@ -84,7 +84,7 @@ TEST_CASE("a scale for each tensor is the tensor's own", "[optimizer]") {
             config.group = ONEBIT_GROUP_BUFFER;
             const std::vector<float> shared = first_tensor(config, 1);
             ONEBIT_EXPECT(log, !same_bits(shared, first_tensor(config, 100)));
-            config.bucket_size = 1; // which gives each tensor a buffer of its own
+            config.bucket_size = 1; // gives each tensor its own buffer
             ONEBIT_EXPECT(log, same_bits(own, first_tensor(config, 1)));
         }
     });
@@ -122,7 +122,7 @@ TEST_CASE("optimizers equal the oracle: LAMB's own settings", "[optimizer]") {
             setup.config.weight_decay = 0.05;
             log.context(name_of(kind) + ", narrow bounds of the trust ratio");
             setup.config.min_trust = 0.9;
-            setup.config.max_trust = 1.0; // where it is 1 it has no part in the running mean
+            setup.config.max_trust = 1.0; // a ratio of 1 is left out of the running mean
             train(comm, log, setup, 20);
             log.context(name_of(kind) + ", wide bounds");
             setup.config.min_trust = 0;

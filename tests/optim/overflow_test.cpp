@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A NaN or an infinity in one rank's gradients: the step is skipped on every rank and leaves no trace but its count.
+// A NaN or an infinity in one rank's gradients: every rank skips the step, and only the count of such steps changes.
 #include <limits>
 
 #include "support/magnitudes.hpp"
@@ -155,7 +155,7 @@ TEST_CASE("a dynamic loss scale can go on from a skipped step", "[optimizer][ove
                     if (status == ONEBIT_ERROR_NONFINITE) scale /= 2;
                 }
                 ONEBIT_EXPECT(log, status == ONEBIT_SUCCESS);
-                std::vector<float> rounded_here = mine; // what has arrived, but for the scale
+                std::vector<float> rounded_here = mine; // the received values without the scale
                 for (float& value : rounded_here) value = rounded(value * scale, ONEBIT_FLOAT16) / scale;
                 plain.step(rounded_here);
                 ONEBIT_EXPECT(log, same_bits(plain.parameters(), scaled.parameters()));

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Exchanges that begin in the backward pass: when they begin changes nothing but the time, and a step that has begun
-// can still be refused.
+// Exchanges that begin in the backward pass. An early begin changes only the time. A step that has begun can still be
+// refused.
 #include <limits>
 
 #include "optim/buckets.hpp"
@@ -17,7 +17,7 @@ namespace {
 constexpr onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-// In buckets {6, 5}, {4, 3, 2} and {1, 0} of what is compressed, and {7} of what isn't.
+// With buckets {6, 5}, {4, 3, 2} and {1, 0} of compressed tensors, and {7}, which isn't compressed.
 Setup bucket_setup(onebit_optimizer_kind_t kind) {
     Setup setup{quick_config(kind), {1400, 800, 660, 3, 1221, 400, 1800, 600}};
     setup.config.weight_decay = 0.1;
@@ -205,7 +205,7 @@ TEST_CASE("a step that has begun is refused and changes nothing", "[optimizer][o
     });
 }
 
-// In one bucket of three: the others' exchanges must not count either, be they early or, right after the freeze, not.
+// In one bucket of three: the others' exchanges must not count either, whether early or, right after the freeze, late.
 TEST_CASE("a message that overflows refuses the step as a whole", "[optimizer][overlap][overflow]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -304,7 +304,7 @@ TEST_CASE("ranks that differ when a step has begun", "[optimizer][overlap][bad i
             training.steps(gradient, 1, 4);
             twin.steps(gradient, 1, 4);
 
-            // In the learning rate: refused, and no harm done.
+            // Ranks differ in the learning rate: the step is refused, without damage.
             ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(training.get(), log.last_rank() ? 0.02 : 0.01));
             training.set_gradients(gradient(log.rank(), 5));
             announce(training, backwards(setup), log);
@@ -314,8 +314,8 @@ TEST_CASE("ranks that differ when a step has begun", "[optimizer][overlap][bad i
             twin.steps(gradient, 5, 5);
             ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
 
-            // In the stage: what some ranks have begun others never will, so it is over, but at once and on all; even
-            // where a rank has something else to complain of.
+            // Ranks differ in the stage: some ranks have begun exchanges that the others never begin. All ranks fail at
+            // once and for good, even if a rank has another error to report.
             if (log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(training.get()));
             std::vector<float> values = gradient(log.rank(), 6);
             if (log.rank() == 0) values[5] = not_a_number;
@@ -347,11 +347,11 @@ TEST_CASE("nothing to compress, in buckets too", "[optimizer][overlap][bad input
     });
 }
 
-// Its exchanges have begun and will never end: a clear status, from then on too, and nothing freed that may be written
-// to.
+// The exchanges have begun and will never end. The status is clear, also in later calls, and no memory is freed that
+// may still be written to.
 TEST_CASE("a rank that never makes the step that others have begun", "[optimizer][overlap][timeout]") {
     const int n = GENERATE(from_range(rank_counts()));
-    if (n != 3) return; // it takes seconds
+    if (n != 3) return; // the test takes seconds
     const Variable timeout("ONEBIT_TIMEOUT", "2");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t last : {3, 8}) { // in the warm-up, and after it
@@ -417,7 +417,7 @@ TEST_CASE("what buckets take in memory", "[optimizer][overlap][memory]") {
             // What arrives of exact sums; after the freeze, the errors of a step that may yet be refused, its messages.
             const std::uint64_t promised =
                 freezes(kind) ? 4 * count + 4 * count / ranks + count / 8 : 4 * count * (ranks - 1) / ranks;
-            // The other has up to 8 bytes an element to add up exact sums with, as long as there are such.
+            // The other has up to 8 bytes per element for exact sums, as long as it makes them.
             const std::uint64_t of_sums = freezes(kind) ? 0 : 8 * count;
             ONEBIT_EXPECT(log, early_bytes + of_sums + 8192 >= plain_bytes + promised);
             ONEBIT_EXPECT(log, early_bytes <= plain_bytes + promised + count / 256 + 8192);

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the optimizers' passes work on, twice: on the CPU, where the reference kernels go through it from segment to
+// The data of the optimizers' passes, twice: on the CPU, where the reference kernels go through the data segment by
 // segment, and on a device.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace onebit {
 
-/// What some fused arrays hold.
+/// Some fused arrays' contents.
 constexpr std::size_t kVariance = 2;     ///< nothing below 0, some infinities
 constexpr std::size_t kPrecondition = 3; ///< nothing below 0
 constexpr std::size_t kOutput = 4;       ///< no -0: of two zeros either may be the lesser
@@ -46,7 +46,7 @@ inline float awkward(onebit_test::Random& random) {
         case 4:
             return x * 1e9F;
         case 5:
-            return x * 1e25F; // whose square is infinite
+            return x * 1e25F; // the square is infinite
         case 6:
             return std::clamp(x, -1.0F, 1.0F) * 1e38F; // much that is made of it overflows
         default:
@@ -133,7 +133,7 @@ class HostModel {
     HostModel(const HostModel&) = delete;
     HostModel& operator=(const HostModel&) = delete;
 
-    /// What would make a NaN of a product with zero, whose payload in a 16-bit copy a GPU has its own way with.
+    /// Limits values whose product with zero is a NaN: a GPU gives a NaN in a 16-bit copy another payload.
     void limit_variances() {
         for (float& v : values.fused[kVariance]) v = std::min(v, 1e37F);
     }
@@ -189,7 +189,7 @@ struct SomeMessages {
     std::vector<std::size_t> begins;
 };
 
-/// The same on a device, where a pass can be run on it.
+/// The same data on a device, for the device's passes.
 class DeviceModel {
   public:
     explicit DeviceModel(const HostModel& host)
@@ -215,9 +215,9 @@ class DeviceModel {
     const std::size_t* runs() const { return runs_.data(); } ///< the layout's
     std::size_t num_runs() const { return host_.layout.runs().size() - 1; }
     float* total() const { return total_.data(); }
-    /// One for each tensor, as HostModel::factor has them; the first is one that all share, too.
+    /// One for each tensor, as HostModel::factor has them; the first one also serves as one for all tensors.
     const float* factors() const { return factors_.data(); }
-    /// What is asked of the first segment of each tensor.
+    /// The value for the first segment of each tensor.
     template <typename FactorOf>
     std::vector<float> by_tensor(const FactorOf& factor_of) const {
         std::vector<float> factors;
@@ -298,7 +298,7 @@ class DeviceModel {
     DeviceArray<std::size_t> runs_;
 };
 
-/// What a device's encoder makes of the pieces' gradients, chunk by chunk.
+/// The output of a device's encoder for the pieces' gradients, chunk by chunk.
 class EncodedGradients {
   public:
     EncodedGradients(const HostModel& host, onebit_group_t group, const SomeMessages& messages)
@@ -312,7 +312,7 @@ class EncodedGradients {
           message_(std::vector<std::uint32_t>(messages.words.size())),
           first_({cuda::kAllFinite}) {}
 
-    /// `last`: the messages of all chunks, or NULL. Looks at the gradients, if it is to.
+    /// `last`: the messages of all chunks, or NULL. `looks`: whether to check the gradients.
     Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream,
                   float limit = FLT_MAX, bool weighted = false) const {
         cuda::EncodeGradientsArguments arguments = {{},

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Gradients in half precision are their float values, exactly; low-precision copies are the parameters to the nearest.
+// Gradients in half precision count as exactly their float values. Low-precision copies are the rounded parameters.
 #include "support/training.hpp"
 
 using namespace onebit_test;

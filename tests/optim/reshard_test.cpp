@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A state that one number of ranks has saved and another loads. Only one process can make communicators of several
-// sizes one after the other, so this is for threads alone.
+// A state that is saved by one number of ranks and loaded by another. Only ranks in a single process can create
+// communicators of several sizes one after another, so these tests are for threads alone.
 #include "optim/moved_states.hpp"
 #include "support/blobs.hpp"
 #include "support/files.hpp"
@@ -51,7 +51,7 @@ void expect_moved(Training& training, RankLog& log, const Whole& saved) {
     ONEBIT_EXPECT(log, training.parameters_same_on_all());
     std::vector<double> size;
     for (double x : saved.parameters) size.push_back(std::fabs(x) + 1);
-    ONEBIT_EXPECT(log, near(loaded.parameters, saved.parameters, size)); // their mean, where ranks had parted
+    ONEBIT_EXPECT(log, near(loaded.parameters, saved.parameters, size)); // the mean, where ranks differed
     ONEBIT_EXPECT(log, near(loaded.undelivered, saved.undelivered, saved.magnitude));
     ONEBIT_EXPECT(log, training.copies() == converted(training.parameters(), ONEBIT_BFLOAT16));
     const onebit_optimizer_info_t &now = loaded.info, &then = saved.info;
@@ -96,7 +96,7 @@ void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at, std:
         Training training(comm, setup, std::vector<float>(total(setup.sizes), 0.25f), log);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
         expect_moved(training, log, saved);
-        // Where no rank has gone its own way the parameters are the very same.
+        // Without local steps the parameters are exactly the same.
         const bool parted = kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM && at == 11;
         if (!parted) ONEBIT_EXPECT(log, same_bits(training.parameters(), saved.first));
         expect_goes_on(training, log, at);
@@ -153,7 +153,7 @@ TEST_CASE("a state that has moved is saved and loaded as any other", "[optimizer
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
         training.steps(moved_gradient(), 12, 13);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
-        // Beside the other number's files its own are the ones.
+        // Beside files of another number of ranks, it loads its own.
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(again.get(), directory.prefix().c_str()));
         ONEBIT_EXPECT(log, again.info().steps == 13);
         training.steps(moved_gradient(), 14, 20);
@@ -164,7 +164,7 @@ TEST_CASE("a state that has moved is saved and loaded as any other", "[optimizer
     for (int r = 0; r < 4; ++r) CHECK(fs::exists(directory.file(r, 4)));
 }
 
-// Elements 40 to 49 have gradients from step 8 on; they would be admitted at step 12.
+// Elements 40 to 49 have gradients from step 8 on. Their admission is due at step 12.
 TEST_CASE("masked elements that wait to be admitted are, by another number of ranks", "[optimizer][save][mask]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
     const auto [from, to] = GENERATE(table<int, int>({{4, 2}, {3, 1}, {1, 3}}));
@@ -185,7 +185,7 @@ TEST_CASE("masked elements that wait to be admitted are, by another number of ra
         Training training(comm, setup, log);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
         const std::vector<float> start = training.parameters();
-        // Nothing comes any more: what was saved counts.
+        // There are no more gradients: only the saved ones count.
         const auto idle = [&](int, std::uint64_t) { return std::vector<float>(training.count()); };
         training.steps(idle, 10, 16);
         const std::vector<float> now = training.parameters();

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Saves and loads that fail: every rank says so and why, no earlier save is harmed, and training goes on as if nobody
-// had asked.
+// Saves and loads that fail: every rank reports the failure and its reason, no earlier save is damaged, and training
+// goes on as without the call.
 #include "support/directory.hpp"
 #include "support/files.hpp"
 #include "support/training.hpp"
@@ -30,7 +30,7 @@ Setup subject_setup(onebit_optimizer_kind_t kind) {
     return setup;
 }
 
-// A training, saved after step 8 and in step 11 by now, and a twin that nothing bad happens to.
+// A training that was saved after step 8 and is now in step 11, and a twin without failures.
 struct Subject {
     Subject(onebit_comm_t comm, RankLog& log_in, onebit_optimizer_kind_t kind)
         : log(log_in),
@@ -50,7 +50,7 @@ struct Subject {
     }
     void expect_unchanged() { ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin))); }
     void expect_load_fails(onebit_status_t status, const std::string& needles) {
-        log.barrier(); // every rank reads every file: not before it is as it is to be
+        log.barrier(); // every rank reads every file: only after all changes to them
         ONEBIT_EXPECT_FAILURE(log, status, needles, onebit_optimizer_load(training.get(), prefix.c_str()));
         expect_unchanged();
     }
@@ -58,7 +58,7 @@ struct Subject {
         ONEBIT_EXPECT_FAILURE(log, status, needles, onebit_optimizer_save(training.get(), where));
         expect_unchanged();
     }
-    // It trains on like its twin, and what was saved once can be loaded.
+    // It trains on like its twin, and the earlier save can be loaded.
     void expect_sound() {
         for (std::uint64_t t = 12; t <= 16; ++t) {
             training.steps(gradient(), t, t);
@@ -70,7 +70,7 @@ struct Subject {
         training.steps(gradient(), 9, 16);
         expect_unchanged();
     }
-    // Every rank looks at every file: which of them speaks first is no matter, but it must name the file.
+    // Every rank reads every file. Any rank may report the error first, but the message must name the file.
     std::string last_file() const {
         return "state." + std::to_string(log.size() - 1) + "-of-" + std::to_string(log.size()) + ".onebit";
     }
@@ -82,7 +82,7 @@ struct Subject {
     fs::path file;
     Training training, twin;
     Bytes sound;      // this rank's file
-    Bytes last_sound; // the last rank's, which the tests damage; how long it is tells all ranks where
+    Bytes last_sound; // the last rank's, which the tests damage; its length tells all ranks where
 };
 
 } // namespace
@@ -234,7 +234,7 @@ TEST_CASE("an optimizer's old save survives one that fails", "[optimizer][save][
                     log.barrier();
                 }
             }
-            // A directory where the last rank's file should go: found only when the others have replaced theirs.
+            // A directory in place of the last rank's file: noticed only after the other ranks have replaced theirs.
             log.context(name_of(kind) + ", a directory in the way");
             const std::string aside = subject.directory.prefix("aside");
             if (log.last_rank()) {

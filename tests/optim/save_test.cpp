@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Training goes on after a load exactly as it would have, whatever the kind and wherever it was.
+// Training goes on after a load exactly as without it, for any kind and at any stage.
 #include "support/checkpoints.hpp"
 #include "support/directory.hpp"
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// 0/1 Adam's schedule at the length that BERT-Large was trained with [0/1 Adam, section 6]: how often the ranks meet.
+// 0/1 Adam's schedule for BERT-Large's number of training steps [0/1 Adam, section 6]: how often the ranks meet.
 #include "support/training.hpp"
 
 using namespace onebit_test;

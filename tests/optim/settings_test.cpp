@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Groups with settings of their own, settings that change from step to step, the gradients' scale and clipping.
+// Groups with their own settings, settings that change between steps, the gradients' scale, and clipping.
 #include "support/beside_oracle.hpp"
 
 using namespace onebit_test;
@@ -16,7 +16,7 @@ Setup grouped_setup(onebit_optimizer_kind_t kind) {
     dense.beta2 = 0.97;
     dense.eps = 1e-5;
     dense.weight_decay = 0.02;
-    setup.config.lr = 123; // of no importance where there are groups
+    setup.config.lr = 123; // not used if there are groups
     return setup;
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("groups have settings of their own", "[optimizer][groups]") {
 TEST_CASE("the tensors' order in the buffer is that of registration, whatever their groups", "[optimizer][groups]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        // Groups of one and the same settings are as good as none, bit for bit.
+        // Groups with equal settings give the same bits as no groups.
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
             Setup plain{quick_config(kind), {33, 7, 50, 128, 64}};

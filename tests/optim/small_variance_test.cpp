@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Elements whose variance is far below their neighbours', with whom they share a scale: they must not run away.
+// Elements whose variance is far below that of neighbours with the same scale: they must not move too far.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,13 +40,13 @@ Movement movement(onebit_comm_t comm, RankLog& log, onebit_optimizer_config_t co
     return farthest;
 }
 
-// What an optimizer is compared with, and what it makes of a small variance either way.
+// The dense optimizer's movement, and the compared optimizer's movement with either exchange, for a small variance.
 struct Comparison {
     Movement dense, updates, momenta;
 };
 
-// `local_steps`: 0/1 Adam's ranks meet in each 16th step at last; else in every step, as for its first 32768 by
-// default.
+// `local_steps`: 0/1 Adam's ranks finally meet in every 16th step; else they meet in every step, as they do by default
+// in the first 32768 steps.
 Comparison compare(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kind, bool local_steps, float small) {
     const bool lamb = kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
     onebit_optimizer_config_t config = optimizer_config(kind, 1e-3);
@@ -57,7 +57,7 @@ Comparison compare(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kin
             movement(comm, log, config, small), movement(comm, log, as_in_papers, small)};
 }
 
-constexpr int ranks = 2; // of more, 0/1 Adam's go further before they meet
+constexpr int ranks = 2; // with more ranks, 0/1 Adam's go further before they meet
 
 struct Way {
     onebit_optimizer_kind_t kind;
@@ -84,7 +84,7 @@ TEST_CASE("an element of a small variance moves no further than by Adam", "[opti
                         std::to_string(c.updates.small) + ", momenta " + std::to_string(c.momenta.small));
             // Between rounds all elements go further than by dense Adam.
             ONEBIT_EXPECT(log, c.updates.small <= 1.5 * (local_steps ? c.updates.neighbours : c.dense.small));
-            ONEBIT_EXPECT(log, c.momenta.small > 1.5 * c.dense.small); // it does run away
+            ONEBIT_EXPECT(log, c.momenta.small > 1.5 * c.dense.small); // it does move too far
         }
     });
 }
@@ -158,7 +158,7 @@ TEST_CASE("a small variance among its like goes no further than suits it", "[opt
     });
 }
 
-// onebit_tests "[small variance]" prints the table of docs/OPTIMIZERS.md.
+// onebit_tests "[small variance]" prints the table in docs/OPTIMIZERS.md.
 TEST_CASE("how far an element of a small variance moves", "[.][small variance]") {
     run_ranks(ranks, [](onebit_comm_t comm, RankLog& log) {
         for (const auto& [kind, local_steps, name] : ways) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Steps that nobody waits in: start, test and wait give the bits and the statuses of step.
+// Steps that don't block: start, test and wait give the same bits and statuses as step.
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -293,7 +293,7 @@ TEST_CASE("steps of several optimizers are under way together", "[optimizer][sta
 
 namespace {
 
-/// All ranks but the last start a step, which it never makes; `end` then ends it on each of them.
+/// All ranks except the last start a step, which the last rank never makes; `end` then ends the step on each of them.
 template <typename End>
 void never_ending_step(std::uint64_t bucket_size, const End& end) {
     const int n = GENERATE(from_range(rank_counts()));
@@ -315,7 +315,7 @@ TEST_CASE("an abort ends a started step, in test, wait, progress or destroy", "[
     const int how = GENERATE(0, 1, 2, 3);
     const Variable timeout("ONEBIT_TIMEOUT", "30");
     never_ending_step(bucket_size, [&](onebit_comm_t comm, onebit_optimizer_t handle, RankLog& log) {
-        // Others than the last rank hear of its abort in their next call. What ~Training is to destroy they abort, too.
+        // The other ranks learn of the last rank's abort in their next call. If ~Training ends the step, all abort.
         if (log.last_rank() || how == 3) {
             ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "it has had enough"));
             return;
@@ -340,7 +340,7 @@ TEST_CASE("a started step has the timeout, in test, wait and progress", "[optimi
     const Finish how = GENERATE(Finish::wait, Finish::test, Finish::progress);
     const Variable timeout("ONEBIT_TIMEOUT", "0.5");
     never_ending_step(bucket_size, [&](onebit_comm_t comm, onebit_optimizer_t handle, RankLog& log) {
-        if (log.rank() != 0) { // it hears of the first one's end
+        if (log.rank() != 0) { // it learns of the first rank's end
             log.barrier();
             if (!log.last_rank()) ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step_wait(handle));
             return;

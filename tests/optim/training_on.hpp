@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A training whose tensors lie in a GPU's memory, or in the host's, of whatever types and at addresses that suit an
-// element and nothing larger.
+// A training whose tensors lie in a GPU's memory or in the host's. Tensors have any type. Addresses are aligned for one
+// element and for nothing larger.
 #pragma once
 
 #include <cmath>
@@ -181,7 +181,7 @@ class TrainingOn {
     onebit_optimizer_t handle_ = nullptr;
 };
 
-// All that a test can see of two trainings, wherever their tensors lie, to the bit.
+// Whether two trainings agree, to the bit, in all that a test can see. Their tensors may lie anywhere.
 inline bool same_training(TrainingOn& a, TrainingOn& b) {
     const onebit_optimizer_info_t x = a.info(), y = b.info();
     return a.parameters() == b.parameters() && a.copies() == b.copies() && a.errors().same_as(b.errors()) &&
@@ -243,7 +243,7 @@ inline Gradient with_zeros(std::size_t count, std::uint64_t seed) {
     return beginning_late(gaussian_gradient(count, seed), 40, 90, 9);
 }
 
-// In eighths, whose sum over any number of ranks is exact, in whatever order it is added up.
+// In eighths: their sum over any number of ranks is exact in any order.
 inline Gradient in_eighths(Gradient inner) {
     return [inner = std::move(inner)](int rank, std::uint64_t t) {
         std::vector<float> values = inner(rank, t);
@@ -254,8 +254,8 @@ inline Gradient in_eighths(Gradient inner) {
 
 // ---- saves ----
 
-/// What was saved, but for what tells one save from another: its numbers (bytes 20 to 31 of a file), and the checksum
-/// that they are in (88 to 95).
+/// The saved file without the bytes that differ between saves: the save's numbers (bytes 20 to 31), and the checksum
+/// that covers these numbers (88 to 95).
 inline Bytes saved(TrainingOn& training, RankLog& log, const SharedDirectory& directory, const std::string& name) {
     ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix(name).c_str()));
     Bytes bytes = read_file(directory.file(name, log.rank()));

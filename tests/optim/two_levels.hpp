@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the tests of optimizers on two levels share: nodes that ONEBIT_NODE_SIZE makes of the ranks of one machine.
+// The common part of the tests of optimizers on two levels. ONEBIT_NODE_SIZE makes nodes of one machine's ranks.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ inline const std::vector<Nodes>& all_nodes() {
     return is_sanitized() ? few : all;
 }
 
-// Runs a body on ranks in these nodes; not at all where there can't be so many.
+// Runs a body on ranks in these nodes. Does nothing if so many ranks aren't possible.
 inline void run_nodes(const Nodes& nodes, const Body& body) {
     if (!can_have_ranks(nodes.ranks())) return;
     const Variable node_size("ONEBIT_NODE_SIZE", std::to_string(nodes.places).c_str());

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Which algorithm an optimizer's compressed exchange has: what config.algorithm asks for, what becomes of it, and that
-// those on one level have the same bits. optim/create_bad_input_test.cpp has what can't be asked for.
+// The algorithm of an optimizer's compressed exchange: which one config.algorithm asks for, and which one is used. All
+// algorithms on one level have the same bits. optim/create_bad_input_test.cpp has the requests that are refused.
 #include <fstream>
 
 #include "optim/two_levels.hpp"
@@ -21,7 +21,7 @@ Setup setup_of(onebit_optimizer_kind_t kind, onebit_algorithm_t algorithm, std::
     return setup;
 }
 
-// The same bits after so many steps, on all ranks; it trains both.
+// Trains both for `steps` steps, and expects the same bits on all ranks.
 void expect_same(Training& a, Training& b, std::uint64_t steps, RankLog& log) {
     const Gradient gradient = beginning_late(gaussian_gradient(a.count(), 1), 1420, 1500, UINT64_MAX);
     a.steps(gradient, 1, steps);
@@ -230,8 +230,8 @@ TEST_CASE("optimizers on two levels: they have bits of their own, and send less 
             const Gradient gradient = gaussian_gradient(two.count(), 1);
             two.steps(gradient, 1, 6);
             one.steps(gradient, 1, 6);
-            // 0/1 Adam has compressed two rounds by now. To 1-bit Adam the way makes no difference yet. 1-bit LAMB's
-            // norms are sums of other parts, and may round otherwise.
+            // 0/1 Adam has compressed two rounds by now. For 1-bit Adam the algorithm makes no difference yet. 1-bit
+            // LAMB's norms are sums of other parts, and may round differently.
             const std::vector<float> by_two = two.parameters(), by_one = one.parameters();
             if (kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB) {
                 ONEBIT_EXPECT(log, two.info().compressed_rounds == 0);

@@ -54,7 +54,7 @@ void expect_moved(Training& training, const Layout& layout, const Whole& saved, 
     for (double x : saved.parameters) size.push_back(std::fabs(x) + 1);
     ONEBIT_EXPECT(log, apart(loaded.parameters, saved.parameters, size) == 0);
     ONEBIT_EXPECT(log, apart(loaded.undelivered, saved.undelivered, saved.magnitude) == 0);
-    std::size_t larger = 0; // none is, for each is a mean of what there was
+    std::size_t larger = 0; // none is: each is a mean of earlier ones
     for (std::size_t i = 0; i < saved.largest.size(); ++i)
         larger += loaded.largest[i] <= saved.largest[i] * (1 + 1e-6) ? 0 : 1;
     ONEBIT_EXPECT(log, larger == 0);
@@ -63,7 +63,7 @@ void expect_moved(Training& training, const Layout& layout, const Whole& saved, 
     ONEBIT_EXPECT(log, now.steps == then.steps && now.freeze_step == then.freeze_step);
     ONEBIT_EXPECT(log, now.frozen == then.frozen && now.masked == then.masked);
     ONEBIT_EXPECT(log, now.exact_rounds == then.exact_rounds && now.compressed_rounds == then.compressed_rounds);
-    // Where no rank has gone its own way the parameters are the very same.
+    // Without local steps the parameters are exactly the same.
     const bool parted = training.info().steps == 11 && loaded.info.compressed_rounds + loaded.info.exact_rounds < 11;
     if (!parted) ONEBIT_EXPECT(log, same_bits(training.parameters(), saved.first));
     // A rank has the errors of its shard, in each of three buckets at most.
@@ -92,8 +92,8 @@ void expect_goes_on(Training& training, RankLog& log) {
     ONEBIT_EXPECT(log, finite == now.size());
 }
 
-// Runs on ranks in this layout. Only ranks that are threads can be of several numbers, or lie on other nodes, in one
-// test.
+// Runs on ranks in this layout. Only if ranks are threads can a test have several numbers of ranks, or several sets of
+// nodes.
 void run_layout(const Layout& layout, const Body& body) {
     const Variable node_size("ONEBIT_NODE_SIZE", std::to_string(layout.places).c_str());
     run_ranks(layout.ranks(), body);
@@ -176,7 +176,7 @@ TEST_CASE("optimizers on two levels: the same ranks take a state from one level 
                 expect_goes_on(loaded, log);
                 for (std::uint64_t t = at + 1; t <= at + 10; ++t) unpacked.steps(moved_gradient(), t, t);
                 ONEBIT_EXPECT(log, Snapshot(loaded).same_as(Snapshot(unpacked)));
-                // What has moved is saved and loaded as any other.
+                // A moved state is saved and loaded like any other.
                 const std::string again = directory.prefix("again");
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_save(loaded.get(), again.c_str()));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_load(unpacked.get(), again.c_str()));
@@ -259,7 +259,7 @@ TEST_CASE("optimizers on two levels: other ranks and other nodes take over a sta
     });
 }
 
-// If all ranks have the same gradients, their number makes no difference where shards stay what they are: all nodes
+// If all ranks have the same gradients and the shards stay the same, the number of ranks makes no difference: all nodes
 // send the same message, with one scale for the shard, and the servers have nothing to add. 32 elements are one shard.
 TEST_CASE("optimizers on two levels: equal ranks go on elsewhere as they would have", "[optimizer][two_level][save]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
@@ -302,7 +302,7 @@ TEST_CASE("optimizers on two levels: equal ranks go on elsewhere as they would h
     });
 }
 
-// Elements 40 to 49 have gradients from step 8 on; they would be admitted at step 12.
+// Elements 40 to 49 have gradients from step 8 on. Their admission is due at step 12.
 TEST_CASE("optimizers on two levels: masked elements that wait to be admitted are, elsewhere",
           "[optimizer][two_level][save][mask]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
@@ -328,7 +328,7 @@ TEST_CASE("optimizers on two levels: masked elements that wait to be admitted ar
         Training training(comm, setup_in(to), log);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
         const std::vector<float> start = training.parameters();
-        // Nothing comes any more: what was saved counts.
+        // There are no more gradients: only the saved ones count.
         const auto idle = [&](int, std::uint64_t) { return std::vector<float>(training.count()); };
         training.steps(idle, 10, 16);
         const std::vector<float> now = training.parameters();

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Steps of optimizers whose compressed exchange has two levels: in buckets, begun early, started and not waited for,
-// refused, given up, and left waiting.
+// Steps of optimizers whose compressed exchange has two levels: in buckets, begun early, started without waiting,
+// refused, given up, and never finished.
 #include <limits>
 #include <thread>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-// In buckets {6, 5}, {4, 3, 2} and {1, 0} of what is compressed, and {7} of what isn't.
+// With buckets {6, 5}, {4, 3, 2} and {1, 0} of compressed tensors, and {7}, which isn't compressed.
 Setup bucket_setup(onebit_optimizer_kind_t kind, const Nodes& nodes = two_by_two) {
     Setup setup = on_two_levels({quick_config(kind), {1400, 800, 660, 3, 1221, 400, 1800, 600}}, nodes);
     setup.config.weight_decay = 0.1;
@@ -31,7 +31,7 @@ Gradient masking_gradient(const Setup& setup, std::uint64_t seed = 1) {
     return beginning_late(gaussian_gradient(total(setup.sizes), seed), 100, 120, 12);
 }
 
-// Four ways to make a step, of which ranks may take different ones.
+// Four ways to make a step. Ranks may choose different ways.
 onebit_status_t make_step(onebit_comm_t comm, onebit_optimizer_t handle, std::uint64_t way) {
     if (way % 4 == 0) return onebit_optimizer_step(handle);
     const onebit_status_t started = onebit_optimizer_step_start(handle);
@@ -194,7 +194,7 @@ TEST_CASE("optimizers on two levels: steps of several are under way together", "
         const Gradient gradient = masking_gradient(cut);
         for (std::uint64_t t = 1; t <= 14; ++t) {
             log.context("step " + std::to_string(t));
-            for (std::size_t k = 0; k < together.size(); ++k) { // begun in an order of each rank's own
+            for (std::size_t k = 0; k < together.size(); ++k) { // each rank begins them in its own order
                 Training& each = *together[(k + t + static_cast<std::size_t>(log.rank())) % together.size()];
                 each.set_gradients(gradient(log.rank(), t));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_step_start(each.get()));
@@ -325,7 +325,7 @@ TEST_CASE("optimizers on two levels: a message that overflows in one shard refus
                     std::vector<float> momentum(setup.sizes[1]);
                     ONEBIT_EXPECT_OK(
                         log, onebit_optimizer_get_state(training.get(), 1, ONEBIT_STATE_EXP_AVG, momentum.data()));
-                    // 0/1 Adam's is each rank's own.
+                    // 0/1 Adam's momentum may differ between ranks.
                     ONEBIT_EXPECT(log, log.same_on_all(momentum.data(), momentum.size() * sizeof(float)) ||
                                            kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
                     for (std::uint64_t t = 10; t <= 13; ++t) {
@@ -342,8 +342,8 @@ TEST_CASE("optimizers on two levels: a message that overflows in one shard refus
     });
 }
 
-// The sum of a node's drifts is no float any more, but their average is one. With the error of the step before it the
-// next drift is too far for a message.
+// The sum of a node's drifts is too large for a float, but their average is a float. With the
+// previous step's error the next drift is too large for a message.
 TEST_CASE("optimizers on two levels: the average of a node's largest floats is one",
           "[optimizer][two_level][overflow]") {
     run_nodes(two_by_two, [](onebit_comm_t comm, RankLog& log) {

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizers whose compressed exchange has two levels, beside the oracle, and by what needs no oracle: each shard is
-// exchanged as by ranks that are nodes, and nothing is lost.
+// Optimizers whose compressed exchange has two levels, compared with the oracle. Tests without the oracle: each shard
+// is exchanged as if nodes were ranks, and nothing is lost.
 #include "optim/two_levels.hpp"
 
 #include "optim/conservation.hpp"
@@ -333,8 +333,8 @@ TEST_CASE("optimizers on two levels: error feedback loses nothing in 200 steps",
     });
 }
 
-// Where a node's ranks have equal gradients its average is theirs, to the bit. Each place of all nodes is then as ranks
-// that train its shard alone, on one level.
+// If a node's ranks have equal gradients, the node's average equals these, to the bit. Then each place of all nodes
+// works like ranks that train its shard alone, on one level.
 TEST_CASE("optimizers on two levels: a shard is trained as by the nodes alone, to the bit", "[optimizer][two_level]") {
     run_nodes(two_by_two, [](onebit_comm_t comm, RankLog& log) {
         constexpr std::size_t count = 9003;
@@ -345,7 +345,7 @@ TEST_CASE("optimizers on two levels: a shard is trained as by the nodes alone, t
         };
         onebit_comm_t same_place = nullptr;
         ONEBIT_EXPECT_OK(log, onebit_comm_split(comm, log.rank() % 2, log.rank(), &same_place));
-        // Nodes whose gradients nearly cancelled out would come to the bound of g / D, which the number of ranks is in.
+        // Nodes whose gradients nearly cancel would reach the bound of g / D, which depends on the number of ranks.
         const std::vector<float> sign = initial_parameters(count);
         const Gradient gradient = in_eighths([sign](int node, std::uint64_t t) {
             std::vector<float> values = make_data(Kind::gaussian, count, 1, node, t);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls on an optimizer that can't be: one status and a message on every rank, and training goes on as if they hadn't
-// been made.
+// Invalid calls on an optimizer: the same status and a message on every rank, and training goes on as without these
+// calls.
 #include <limits>
 
 #include "support/training.hpp"
@@ -23,7 +23,7 @@ const Gradient& gradient() {
     return both;
 }
 
-// A training in which things go wrong, and one in which nothing does.
+// A training with failures, and one without.
 struct Pair {
     Pair(onebit_comm_t comm, const onebit_optimizer_config_t& config, RankLog& log_in)
         : log(log_in), training(comm, config, sizes(), log), twin(comm, config, sizes(), log) {}
@@ -166,7 +166,7 @@ TEST_CASE("ranks whose learning rate, gradient scale or stage differ", "[optimiz
                 if (log.rank() == 0) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(handle));
                 ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "rank;stage|froze|freeze",
                                       onebit_optimizer_step(handle));
-                // The other ranks catch up, and it goes on as if nothing had been.
+                // The other ranks catch up, and training goes on as without the failure.
                 if (log.rank() != 0) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(handle));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(pair.twin.get()));
             }

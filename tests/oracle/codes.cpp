@@ -17,12 +17,12 @@ namespace {
 
 constexpr float smallest_normal = 0x1p-126F;
 
-// Subnormal operands are zeros.
+// A subnormal operand counts as zero.
 double operand(float x) {
     return std::fabs(x) < smallest_normal ? std::copysign(0.0, static_cast<double>(x)) : static_cast<double>(x);
 }
 
-// The nearest whole number, of two the even one.
+// The nearest whole number; a tie goes to the even one.
 double nearest_whole(double x) {
     const double below = std::floor(x), part = x - below;
     const bool odd = std::floor(below / 2) * 2 != below;
@@ -38,7 +38,7 @@ bool is_whole(Code code) {
     return code == Code::int8 || code == Code::int4;
 }
 
-// Eight digits, of which the first is 1.
+// Eight binary digits; the first digit is 1.
 float to_bfloat16(float c) {
     if (c == 0) return c;
     int exponent = 0;
@@ -48,7 +48,7 @@ float to_bfloat16(float c) {
     return static_cast<float>(std::clamp(value, -largest, largest));
 }
 
-// The power of two for which the largest is in [2^14, 2^15), but at least 2^-126.
+// The power of two that brings the largest magnitude into [2^14, 2^15), but at least 2^-126.
 float float16_scale(float largest) {
     if (largest == 0) return smallest_normal;
     int exponent = 0;
@@ -56,7 +56,7 @@ float float16_scale(float largest) {
     return std::ldexp(1.0F, std::max(exponent - 15, -126));
 }
 
-// Eleven digits, of which the first is 1; or a multiple of 2^-24. Below 2^15.
+// Eleven binary digits, the first being 1; or a multiple of 2^-24. Below 2^15.
 std::uint32_t to_float16(float x) {
     const std::uint32_t sign = std::signbit(x) ? 0x8000U : 0;
     const double magnitude = std::fabs(operand(x));
@@ -76,7 +76,7 @@ float from_float16(std::uint32_t bits) {
     return static_cast<float>((bits & 0x8000U) != 0 ? -magnitude : magnitude);
 }
 
-// What divides the levels M, M/2, ... M/64 and 0 from each other, in parts of M.
+// The thresholds between the levels M, M/2, ... M/64 and 0, as fractions of M.
 constexpr float fp4_thresholds[] = {0.75F,           0.75F * 0x1p-1F, 0.75F * 0x1p-2F, 0.75F * 0x1p-3F,
                                     0.75F * 0x1p-4F, 0.75F * 0x1p-5F, 0x1p-7F};
 
@@ -87,7 +87,7 @@ std::uint32_t fp4_exponent(float magnitude, float largest) {
     return greater;
 }
 
-// A NaN where an element is one.
+// A NaN if any element is a NaN.
 float largest_magnitude(const Floats& group) {
     float largest = 0;
     for (const float c : group)
@@ -95,8 +95,8 @@ float largest_magnitude(const Floats& group) {
     return largest;
 }
 
-// Twice the root mean square of what is not 0, but at most the largest magnitude, which is finite; INT2's is once that,
-// but at most 2/3 of the largest.
+// Twice the root mean square of the nonzero elements, but at most the largest magnitude, which is finite.
+// For INT2: once the root mean square, but at most 2/3 of the largest magnitude.
 float quadratic_scale(Code code, const Floats& group, float largest) {
     float nonzeros = 0;
     for (const float c : group)
@@ -199,7 +199,7 @@ bool is_sparse(Code code) {
     return code == Code::topk || code == Code::randomk;
 }
 
-// Between the scale and the codes.
+// The words between the scale and the codes.
 std::uint64_t position_words(Code code, std::uint64_t r) {
     return code == Code::topk ? words_of_entries(r, position_bits) : 1;
 }
@@ -209,7 +209,7 @@ std::uint64_t sparse_block_words(Code code, TopK topk, std::uint64_t elements) {
     return 1 + position_words(code, r) + words_of_entries(r, topk.bits);
 }
 
-// The words from `first` on have entries of so many bits.
+// The words from `first` on hold entries of `bits` bits each.
 void put_entry(Words& words, std::uint64_t first, std::uint64_t bits, std::uint64_t j, std::uint32_t entry) {
     for (std::uint64_t k = 0; k < bits; ++k) {
         const std::uint64_t bit = bits * j + k;
@@ -247,7 +247,7 @@ std::uint64_t stirred(std::uint64_t x) {
     return x ^ x / 65536;
 }
 
-// Those that the call draws of block `index` of a chunk, of m elements.
+// The positions that the call draws in block `index` of a chunk; the block has m elements.
 std::vector<std::size_t> positions_drawn(std::uint64_t call, std::uint64_t index, std::uint64_t m, std::uint64_t r) {
     constexpr std::uint64_t g = 2654435769;
     const std::uint64_t h = stirred((stirred((call + g) % word_values) + index) % word_values);
@@ -265,7 +265,7 @@ Floats elements_at(const Floats& block, const std::vector<std::size_t>& position
     return elements;
 }
 
-// The mean magnitude of what is kept and not 0, but at most the largest.
+// The mean magnitude of the kept nonzero elements, but at most the largest.
 float mean_magnitude(const Floats& block, const std::vector<std::size_t>& kept) {
     float nonzeros = 0, sum = 0;
     for (const std::size_t i : kept)
@@ -281,7 +281,7 @@ std::uint32_t sign_code(float c) {
     return operand(c) < 0 ? 3 : 0;
 }
 
-// A code of 8 bits stands for what INT8's does, one of 2 bits for what TERNARY's does.
+// A code of 8 bits has the value of the same INT8 code, a code of 2 bits that of TERNARY.
 float topk_value(TopK topk, std::uint32_t bits, float scale) {
     return value_of(topk.bits == 8 ? Code::int8 : Code::ternary, bits, scale);
 }
@@ -316,7 +316,7 @@ Encoded encode_sparse(Code code, TopK topk, const Floats& c, std::uint64_t call)
     return encoded;
 }
 
-// What a message stands for, and which elements it has.
+// A message's values, and which elements it contains.
 struct Decoded {
     Floats values;
     std::vector<bool> sent;
@@ -358,8 +358,8 @@ std::uint64_t bits_of(Code code) {
     return code == Code::int8 ? 8 : 4;
 }
 
-// From the double that a sum, product or quotient of two floats, or the root of one, was rounded to: a double has more
-// than twice as many digits as a float, and two more. So rounding twice gives what rounding once would.
+// x is a sum, product or quotient of two floats, or the root of one float, rounded to double. A double has more than
+// 2 p + 2 digits, where p is a float's number of digits. So rounding twice gives the same as rounding once.
 float rounded(double x) {
     if (std::fabs(x) >= 0x1p-100 || !std::isfinite(x)) return static_cast<float>(x);
     const auto digits = static_cast<float>(x * 0x1p140); // far from where exponents end
@@ -576,7 +576,7 @@ void CodedAllreduce::reset() {
     for (Floats& error : server_errors) error.assign(error.size(), 0.0F);
 }
 
-// The message of a chunk. `values` has a value for each of its elements, `error` theirs, which is replaced.
+// The message of a chunk. `values` and `error` have one number for each element; `error` is replaced.
 Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
     Floats c(range.count, 0.0F);
     for (std::uint64_t k = 0; k < range.count; ++k)

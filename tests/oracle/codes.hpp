@@ -1,10 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the grouped codes and those of few elements (docs/WIRE_FORMAT.md): all ranks of an
-// allreduce simulated in one object, element by element. Unlike the sign's oracle it computes with the float operations
-// that the page says, in their order. So results, errors and messages may be compared bit for bit. It includes nothing
-// of the library.
+// The reference for the grouped codes and the codes of few elements (docs/WIRE_FORMAT.md). One object simulates all
+// ranks of an allreduce, element by element. Unlike the sign's oracle, it uses the float operations of that page, in
+// the page's order. So results, errors and messages may be compared bit for bit. It includes no code of the library.
 #pragma once
 
 #include "oracle/oracle.hpp"
@@ -37,18 +36,18 @@ constexpr const char* name_of(Code code) {
     return names[static_cast<int>(code)];
 }
 
-// Of topk and randomk: how many of 4096 elements are kept, and the bits of each one's code, 8 or 2.
+// For topk and randomk: how many of 4096 elements are kept, and the bits of each element's code, 8 or 2.
 struct TopK {
     std::uint64_t kept = 64;
     unsigned bits = 8;
 };
 
-// What errors are kept in.
+// The type in which errors are stored.
 enum class ErrorType { float32, bfloat16, int8 };
 
 constexpr std::uint64_t group_elements = 256;
 
-// An element's share in each word of a message, but for scales. Not of topk and randomk.
+// The bits of one element's code in a message. Not for topk and randomk.
 std::uint64_t bits_of(Code code);
 
 // Float operations. A subnormal operand or a tiny result is the zero of its sign.
@@ -60,36 +59,36 @@ float square_root(float a);
 // The nearest float; a tiny one is the zero of its sign.
 float rounded(double x);
 
-// A group's scale; not finite where one of its elements isn't. None of these three knows topk or randomk.
+// A group's scale; not finite if one of the elements isn't. topk and randomk are not supported here.
 float scale_of(Code code, const Floats& group);
 // The code of one element of a group with this scale, in the lowest bits.
 std::uint32_t code_of(Code code, float c, float scale);
 float value_of(Code code, std::uint32_t bits, float scale);
 
-// What is sent of one chunk, and what of it is not.
+// The part of one chunk that is sent, and the part that is not.
 struct Encoded {
     Words words;
     Floats error;
     bool finite = true; // all scales are
 };
-// `call`: its number, of randomk.
+// `call`: the call's number, for randomk.
 Encoded encode(Code code, const Floats& c, TopK topk = {}, std::uint64_t call = 0);
-// What a message of `count` elements stands for; NaN where a group's scale, of topk or randomk a block's, is not
+// The values of a message of `count` elements; NaN where the scale of a group (topk and randomk: of a block) is not
 // finite.
 Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk = {});
-// Those of its elements that are added up. Only topk and randomk leave some out.
+// Which of a message's elements are added up. Only topk and randomk leave elements out.
 std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk = {});
 
 // The words of a message of so many elements.
 std::uint64_t message_words(Code code, std::uint64_t count, TopK topk = {});
 
-// The errors of a chunk, rounded to what they are kept in.
+// The errors of a chunk, rounded to the type in which they are stored.
 Floats kept(ErrorType type, Floats errors);
 
 // `((x_0 + x_1) + ...) * (1/L)` of each element. An average that is not finite is computed in double.
 Floats exact(const FloatsPerRank& inputs, Op op);
 
-// The compressed allreduce in one level, in whatever form.
+// The compressed allreduce on one level, in any form.
 class CodedAllreduce {
   public:
     CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op = Op::average, TopK topk = {});
@@ -133,7 +132,7 @@ class CodedAllreduce {
     std::vector<bool> mask_;
 };
 
-// The same in two levels. Rank r has place r % places in node r / places.
+// The compressed allreduce on two levels. Rank r has place r % places in node r / places.
 class CodedTwoLevel {
   public:
     CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op = Op::average, TopK topk = {});
@@ -144,7 +143,7 @@ class CodedTwoLevel {
     void set_error_type(ErrorType type);
     const Floats& step(const FloatsPerRank& inputs);
 
-    // Of the whole buffer: zero outside the rank's shard.
+    // For the whole buffer: zero outside the rank's shard.
     Floats worker_error(int rank) const;
     Range served(int rank) const;
     Floats server_error(int rank) const;

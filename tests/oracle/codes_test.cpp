@@ -20,7 +20,7 @@ using onebit_test::same_bits;
 
 namespace {
 
-// Those with a scale for each group.
+// The codes with a scale for each group.
 constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4,  Code::bfloat16,
                                   Code::ternary, Code::float16, Code::int2, Code::means};
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -30,7 +30,7 @@ std::uint32_t bits(float x) {
     return std::bit_cast<std::uint32_t>(x);
 }
 
-// Message of one run, whose first elements are given. The others are zero.
+// The message of one run. Its first elements are given, the others are zero.
 Words words_of(Code code, const Floats& first) {
     Floats c(word_elements, 0.0F);
     std::copy(first.begin(), first.end(), c.begin());
@@ -43,7 +43,7 @@ FloatsPerRank inputs_of(Kind kind, std::uint64_t count, int ranks, std::uint64_t
     return inputs;
 }
 
-// The elements of one's group. 4096 is a multiple of 256.
+// The elements of element i's group. 4096 is a multiple of 256.
 Floats group_of(const Floats& c, std::uint64_t i) {
     const std::uint64_t begin = i / group_elements * group_elements;
     const std::uint64_t end = std::min<std::uint64_t>(begin + group_elements, c.size());
@@ -56,7 +56,7 @@ double largest_of(const Floats& group) {
     return largest;
 }
 
-// In double. Of what is not 0.
+// In double, of the nonzero elements.
 double root_mean_square(const Floats& group) {
     double squares = 0, nonzeros = 0;
     for (const float c : group) {
@@ -66,7 +66,7 @@ double root_mean_square(const Floats& group) {
     return nonzeros == 0 ? 0 : std::sqrt(squares / nonzeros);
 }
 
-// What a code may lose of an element of a group.
+// The error that a code may make for an element of a group.
 double allowed(Code code, double c, const Floats& group) {
     const double largest = largest_of(group), rounding = 1e-6 * largest;
     if (code == Code::ternary) {
@@ -96,7 +96,7 @@ double allowed(Code code, double c, const Floats& group) {
     return nearest + rounding;
 }
 
-// Over the steps: results + mean worker error + server errors == averages of what went in.
+// Over the steps: results + mean worker error + server errors == averages of the inputs.
 void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) {
     constexpr std::uint64_t count = 1009, steps = 200;
     INFO(name_of(code) << " ranks " << ranks << " " << onebit_test::name_of(kind));
@@ -130,16 +130,16 @@ void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) 
     double lost = 0;
     for (const double b : balance) lost = std::max(lost, std::fabs(b));
     CHECK(lost <= static_cast<double>(steps) * 3e-7 * largest);
-    // It doesn't grow. Codes of 1 and 2 bits send less than the largest. TOPK's others wait until they are large.
+    // Errors don't grow. Codes of 1 and 2 bits send less than the largest. TOPK's others wait until they are large.
     double most = bits_of(code) <= 2 ? largest_input : largest;
     if (code == Code::topk && topk.bits == 2) most = std::max(largest, largest_input);
-    if (code == Code::means) most = 2 * largest_input;       // whose means leave more for later
-    if (code == Code::randomk) most = largest_input * steps; // RANDOMK's others wait for their turn
+    if (code == Code::means) most = 2 * largest_input;       // the means leave more for later
+    if (code == Code::randomk) most = largest_input * steps; // RANDOMK's others wait for a draw
     CHECK(most_error <= most * ranks);
     CHECK(most_error > 0);
 }
 
-// A call of two ranks with 100 elements whose value and error overflow: it has no result, and leaves no errors.
+// A call of two ranks with 100 elements whose value and error overflow: it has no result, and all errors are zero.
 void check_failed_call(CodedAllreduce& reduce) {
     FloatsPerRank inputs(2, Floats(100, 1.0F));
     reduce.worker_errors[1][50] = FLT_MAX;
@@ -168,7 +168,7 @@ TEST_CASE("codes: float operations know no subnormal numbers", "[oracle]") {
     CHECK(square_root(0x1p-128F) == 0);
     CHECK(std::isinf(times(FLT_MAX, 2.0F)));
     CHECK(std::isinf(plus(FLT_MAX, FLT_MAX)));
-    // Elsewhere they are the processor's.
+    // Elsewhere results are the processor's.
     for (std::uint64_t step = 0; step < 6; ++step) {
         const Floats a = onebit_test::make_magnitudes(2000, 3, 0, step),
                      b = onebit_test::make_magnitudes(2000, 4, 1, step);
@@ -237,7 +237,7 @@ TEST_CASE("codes: FP4 by hand", "[oracle]") {
     const Encoded encoded = encode(Code::fp4, c);
     CHECK(encoded.words == words);
     CHECK(same_bits(encoded.error, {0, -16, 15, 8, -7, -0.5F, 1.4F - 1.0F, -0.5F, -0.49F, 0.5F}));
-    // Zeros are zeros, though no threshold is above them.
+    // Zeros stay zeros, although no threshold is above them.
     CHECK(words_of(Code::fp4, {}) == Words{0, 0x77777777U, 0x77777777U, 0x77777777U, 0x77777777U});
     CHECK(decode(Code::fp4, {bits(1.0F), 0xfU, 0, 0, 0}, 1, 1.0F)[0] == 0);
 }
@@ -265,7 +265,7 @@ TEST_CASE("codes: FLOAT16 by hand", "[oracle]") {
     CHECK(encoded.words[1] == 0xbc007400U);
     CHECK(encoded.words[2] == 0x3c023c00U); // ties to even, down, and up
     CHECK(encoded.words[3] == 0x00013c01U); // above the middle; the smallest
-    CHECK(encoded.words[4] == 0x00028000U); // half of that is 0, and its error is itself; one and a half is two
+    CHECK(encoded.words[4] == 0x00028000U); // half of it is 0, with the whole value as error; 1.5 is 2
     CHECK(encoded.words[5] == 0x00008000U);
     CHECK(encoded.error[2] == 0x1p-11F);
     CHECK(encoded.error[6] == -0x1p-25F);
@@ -278,13 +278,13 @@ TEST_CASE("codes: FLOAT16 by hand", "[oracle]") {
     CHECK(scale_of(Code::float16, {FLT_MAX}) == 0x1p113F);
     CHECK(scale_of(Code::float16, {0x1p-126F}) == 0x1p-126F);
     CHECK(scale_of(Code::float16, {0.0F}) == 0x1p-126F);
-    // What would be 2^15 is the largest below it.
+    // A value that would round to 2^15 becomes the largest value below 2^15.
     CHECK(words_of(Code::float16, {FLT_MAX, -0x1.ffep127F})[1] == 0xf7ff77ffU);
     CHECK(words_of(Code::float16, {0x1p127F, 0x1p-20F})[1] == 0x00007400U); // 2^-133 is 0
 }
 
 TEST_CASE("codes: INT2 by hand", "[oracle]") {
-    // Root mean square 4 of the four that are not 0.
+    // The root mean square of the four nonzero elements is 4.
     const Floats c = {0, 1, -0.0F, -7, 0, 3, std::sqrt(5.0F), 0};
     const Encoded encoded = encode(Code::int2, c);
     CHECK(encoded.words == Words{bits(4.0F), 0x02000000U, 0});
@@ -295,7 +295,7 @@ TEST_CASE("codes: INT2 by hand", "[oracle]") {
     CHECK(code_of(Code::int2, std::nextafter(4.0F, 5.0F), 4) == 1);
     CHECK(code_of(Code::int2, std::nextafter(-4.0F, -5.0F), 4) == 2);
     CHECK(value_of(Code::int2, 3, 4) == -2);
-    // Equal magnitudes: 1.5 times the scale, but for what rounding down takes.
+    // Equal magnitudes: 1.5 times the scale, except for rounding down.
     const Encoded equal = encode(Code::int2, Floats(40, -3.0F));
     CHECK(equal.words[0] == bits(std::nextafter(2.0F, 0.0F)));
     CHECK(equal.words[1] == 0xaaaaaaaaU);
@@ -306,7 +306,7 @@ TEST_CASE("codes: INT2 by hand", "[oracle]") {
 }
 
 TEST_CASE("codes: MEANS by hand", "[oracle]") {
-    // The mean of 1, 3 and 8, and of 7 and 2. Zeros count in neither, and stand for the first.
+    // The mean of 1, 3 and 8, and of 7 and 2. Zeros count in neither, and are sent as the first.
     const Floats c = {0, 1, -0.0F, -7, 3, 8, -2};
     const Encoded encoded = encode(Code::means, c);
     CHECK(encoded.words == Words{0x40804090U, 0x48U}); // 4 and 4.5
@@ -316,12 +316,12 @@ TEST_CASE("codes: MEANS by hand", "[oracle]") {
     CHECK(encode(Code::means, Floats(300, 0.0F)).words == Words(12, 0));
     CHECK(scale_of(Code::means, Floats(256, 0x1.018p0F)) == std::bit_cast<float>(0x3f810000U)); // to the nearest
     CHECK(scale_of(Code::means, Floats(256, FLT_MAX)) == 0x1.fep127F);                          // the largest bfloat16
-    CHECK(scale_of(Code::means, Floats(256, 0x1p-126F)) == 0);                                  // whose 256th is 0
+    CHECK(scale_of(Code::means, Floats(256, 0x1p-126F)) == 0);                                  // its 256th is 0
     CHECK(same_bits(encode(Code::means, Floats(256, 0x1p-126F)).error, Floats(256, 0x1p-126F)));
 }
 
 TEST_CASE("codes: TERNARY by hand", "[oracle]") {
-    // Mean square 25 of the two that are not 0: 2 * 5 is more than 7, half of which is 3.5.
+    // The mean square of the two nonzero elements is 25: 2 * 5 is more than 7, so the scale is 7. Half of it is 3.5.
     const Floats c = {0, 1, -0.0F, -7, 0};
     const Words words = words_of(Code::ternary, c);
     CHECK(words == Words{bits(7.0F), 0x03000000U, 0});
@@ -329,7 +329,7 @@ TEST_CASE("codes: TERNARY by hand", "[oracle]") {
     CHECK(encoded.words == words); // the filling is zeros
     CHECK(same_bits(encoded.error, {0, 1, -0.0F, 0, 0}));
     CHECK(same_bits(decode(Code::ternary, words, 5, 0.5F), {0, 0, 0, -3.5F, 0}));
-    // Mean square 36 of the eight that are not 0. Ties with half of 12 are zeros.
+    // The mean square of the eight nonzero elements is 36. Ties with half of 12 are zeros.
     const Encoded ties = encode(Code::ternary, {-2, -2, 0, 14, -2, -2, -2, 6, -6});
     CHECK(ties.words == Words{bits(12.0F), 0x01000000U, 0});
     CHECK(same_bits(ties.error, {-2, -2, 0, 2, -2, -2, -2, 6, -6}));
@@ -361,7 +361,7 @@ TEST_CASE("codes: TERNARY's places in a run's words", "[oracle]") {
 
 TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     const auto scale = [](const Floats& group) { return scale_of(Code::ternary, group); };
-    // Equal magnitudes: that.
+    // Equal magnitudes: the scale is that magnitude.
     CHECK(scale({3, -3, 0, 3}) == 3);
     CHECK(scale(Floats(256, -0.7F)) == 0.7F);
     // The last group is short, and the first one's elements don't count in it.
@@ -375,14 +375,14 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     words.push_back(0x00000003U);
     CHECK(encode(Code::ternary, c).words == words);
 
-    // Near the largest float p is 2^-126. What is too small for it is counted nevertheless.
+    // Near the largest float p is 2^-126. Elements too small for p are counted nevertheless.
     CHECK(scale({FLT_MAX}) == FLT_MAX);
     CHECK(scale(Floats(256, FLT_MAX)) == FLT_MAX);
     CHECK(scale({0x1p125F, -0x1.cp127F}) == 0x1.cp127F);
     Floats alone(16, 0.5F);
     alone[3] = -0x1p127F;
     CHECK(scale(alone) == 0x1p126F); // mean square 2^254 / 16
-    // The smallest, half of which is 0.
+    // The smallest magnitude: half of it is 0.
     const Encoded least = encode(Code::ternary, {0x1p-126F, 0, -0x1p-126F});
     CHECK(least.words == Words{bits(0x1p-126F), 0x00030001U, 0});
     CHECK(same_bits(least.error, {0, 0, 0}));
@@ -394,7 +394,7 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     CHECK(of_small.error[0] == minus(small[0], -scale(small)));
     CHECK(of_small.error[1] == 0x1p-126F);
 
-    // The order of the sum. 1 swallows any number of 2^-24 one by one, but not three at once.
+    // The order of the sum. 1 absorbs any number of 2^-24 one by one, but not three at once.
     Floats one_lane(256, 0.0F), two_lanes(256, 0.0F), pairs(256, 0.0F);
     one_lane[0] = two_lanes[0] = pairs[0] = 1;
     one_lane[32] = one_lane[64] = one_lane[224] = 0x1p-12F;
@@ -402,7 +402,7 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     CHECK(scale(one_lane) == 0.5F);
     two_lanes[16] = two_lanes[48] = two_lanes[80] = 0x1p-12F;
     CHECK(scale(two_lanes) == std::nextafter(0.5F, 1.0F)); // 2 sqrt((1 + 2^-22) / 16)
-    // Lanes 8 and 24 come together before 8 and 0 do.
+    // Lanes 8 and 24 are added before 8 and 0.
     for (const std::size_t i : {4U, 8U, 20U, 24U}) pairs[i] = 0x1p-12F;
     for (std::size_t i = 100; i < 111; ++i) pairs[i] = 0x1p-30F;
     CHECK(scale(pairs) == std::nextafter(0.5F, 1.0F));
@@ -433,7 +433,7 @@ TEST_CASE("codes: TOPK of 8 bits by hand", "[oracle]") {
     for (float& x : c)
         if (x == 60) x = 0.25F;
     CHECK(encode(Code::topk, c).words == Words{bits(1.0F), 0x00005000U, 0x00007f00U});
-    // All of nothing but zeros.
+    // Only zeros.
     CHECK(encode(Code::topk, Floats(128, -0.0F)).words == Words{0, 0x00001000U, 0});
     CHECK(same_bits(encode(Code::topk, Floats(128, -0.0F)).error, Floats(128, -0.0F)));
     CHECK(encode(Code::topk, {}).words.empty());
@@ -567,10 +567,10 @@ TEST_CASE("codes: TOPK's mean by hand", "[oracle]") {
         c.resize(4096, 0.0F);
         return std::bit_cast<float>(encode(Code::topk, c, {kept, 2}).words[0]);
     };
-    // Added up in the order of positions: 2^24 swallows three times 1.
+    // Added up in the order of positions: 2^24 absorbs three times 1.
     CHECK(scale({0x1p26F, -4, 4, 4}, 4) == 0x1p24F);
     CHECK(scale({4, 4, -4, 0x1p26F}, 4) == 0x1p24F + 4);
-    // Each is multiplied alone. So no sum is too large, but products may be too small.
+    // Each element is multiplied alone. So no sum is too large, but products may be too small.
     CHECK(scale(Floats(4, -FLT_MAX), 4) == FLT_MAX);
     CHECK(scale({-FLT_MAX, FLT_MAX, 0x1p126F, 0}, 4) < FLT_MAX);
     CHECK(scale({0x1p-126F}, 4) == 0x1p-126F);
@@ -579,7 +579,7 @@ TEST_CASE("codes: TOPK's mean by hand", "[oracle]") {
     CHECK(same_bits(tiny.error, {0x1p-126F, -0x1p-126F}));
     CHECK(same_bits(decode(Code::topk, tiny.words, 2, 1.0F, {4096, 2}), {0, -0.0F})); // s and -s
     CHECK(scale({0x1p-125F, 0x1p-126F}, 2) == 0x1p-126F);
-    // Rounded, the mean of equal numbers may be more than they are.
+    // With rounding, the mean of equal numbers may be larger than the numbers.
     float sum = 0;
     for (int i = 0; i < 11; ++i) sum = plus(sum, divided(1.0F, 11.0F));
     CHECK(sum > 1);
@@ -711,7 +711,7 @@ TEST_CASE("codes: RANDOMK's words by hand", "[oracle]") {
     // Call 0, block 0: h = mix(mix(g)); the part is the whole block of one element.
     CHECK(encode(Code::randomk, {127.0F}).words == Words{bits(1.0F), 0, 0x7fU});
     CHECK(encode(Code::randomk, {-4.0F}, {64, 2}, 0x123456789U).words == Words{bits(4.0F), 0x23456789U, 3});
-    // All elements are kept, and coded by the largest of those that are.
+    // All elements are kept, and coded by the largest kept element.
     Floats all(32, 1.0F);
     all[31] = -127;
     const Encoded encoded = encode(Code::randomk, all, {4096, 8}, 7);
@@ -721,7 +721,7 @@ TEST_CASE("codes: RANDOMK's words by hand", "[oracle]") {
     CHECK(encoded.words[2] == 0x01010101U);
     CHECK(encoded.words[9] == 0x81010101U);
     CHECK(same_bits(encoded.error, Floats(32, 0.0F)));
-    // The scale is that of what is kept.
+    // The scale is that of the kept elements.
     Floats few(64, 3.0F);
     const std::vector<bool> kept = elements_sent(Code::randomk, encode(Code::randomk, few).words, few.size());
     for (std::size_t i = 0; i < few.size(); ++i)
@@ -741,7 +741,7 @@ TEST_CASE("codes: RANDOMK draws each element equally often", "[oracle]") {
         }
         const std::uint64_t r = (64 * count + 4095) / 4096;
         double chi_square = 0;
-        std::size_t beyond = 0; // four sigma, from parts that may be one element longer than others
+        std::size_t beyond = 0; // more than four sigma; some parts are one element longer
         for (std::uint64_t i = 0; i < count; ++i) {
             std::uint64_t j = i * r / count;
             while ((j + 1) * count / r <= i) ++j;
@@ -779,7 +779,7 @@ TEST_CASE("codes: a server of TOPK adds up what was kept", "[oracle]") {
     Floats result(32, 0.0F);
     result[1] = 5;
     CHECK(same_bits(reduce.result, result));
-    // What was not sent is sent later.
+    // Elements that were not sent are sent later.
     reduce.step(FloatsPerRank(3, Floats(32, 0.0F)));
     CHECK(reduce.worker_errors[2][2] == 0);
     CHECK(reduce.result[2] == -4);
@@ -814,7 +814,7 @@ TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
             const std::uint64_t word = i < 4096 ? i / 256 : block + (i - 4096) / 256;
             CHECK(encoded.words[word] == bits(scale_of(code, group_of(c, i))));
         }
-        // A message is its blocks.
+        // A message consists of its blocks.
         const Encoded last = encode(code, {c.begin() + 4096, c.end()});
         CHECK(Words(encoded.words.begin() + static_cast<std::ptrdiff_t>(block), encoded.words.end()) == last.words);
     }
@@ -879,7 +879,7 @@ TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
             CHECK(encoded.words[1] == bits(scale_of(code, Floats(44, 2.0F))));
             CHECK(encoded.words[2] == 0);
             CHECK(encoded.error[0] == 2);
-            CHECK(encoded.error[299] == (code == Code::int2 ? 0x1p-23F : 0)); // which has 2/3 rounded down
+            CHECK(encoded.error[299] == (code == Code::int2 ? 0x1p-23F : 0)); // INT2 rounds 2/3 down
         }
         CodedAllreduce reduce(100, 2, code);
         check_failed_call(reduce);
@@ -933,7 +933,7 @@ TEST_CASE("codes: outside the mask all is zero and not counted", "[oracle]") {
         CHECK(bits(result[69]) == 0);
         CHECK(bits(reduce.worker_errors[0][3]) == 0);
         CHECK(std::bit_cast<float>(reduce.worker_messages[0][0][0]) < 10);
-        // With magnitudes so small that no level of FP4 but the first is left.
+        // With magnitudes so small that only the first level of FP4 is left.
         reduce.reset();
         reduce.step(FloatsPerRank(2, Floats(70, 0x1p-126F)));
         CHECK(bits(reduce.result[3]) == 0);
@@ -988,7 +988,7 @@ TEST_CASE("codes: two levels average inside nodes", "[oracle]") {
             }
         }
     }
-    // A sum that overflows, but not its average.
+    // A sum overflows, but its average doesn't.
     CHECK(exact({{FLT_MAX}, {FLT_MAX}}, Op::average)[0] == FLT_MAX);
     CHECK(exact({{FLT_MAX}, {FLT_MAX}, {-FLT_MAX}}, Op::average)[0] == Approx(FLT_MAX / 3));
     CHECK(std::isinf(exact({{FLT_MAX}, {FLT_MAX}}, Op::sum)[0]));

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The freeze: when it comes, what it masks, and the compressed exchange that follows.
+// The freeze: its time, the elements that it masks, and the compressed exchange after it.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -111,7 +111,7 @@ void FreezingOptimizer::freeze_by_paper(std::uint64_t lr_warmup_steps) {
 
 void FreezingOptimizer::freeze_when_settled(std::uint64_t lr_warmup_steps, std::uint64_t window, double band) {
     const double beta2 = largest_beta2();
-    // Where v isn't corrected for its bias, it is used as it is, and has to be nearly full.
+    // Without bias correction v is used as it is, so it has to be nearly full.
     const double filling = std::round(1 / (1 - beta2)) * (model.bias_correction ? 1 : 3);
     rule_ = std::make_shared<SettledRule>(filling, lr_warmup_steps, window, band);
 }
@@ -192,7 +192,7 @@ bool FreezingOptimizer::measures_now() const {
     return static_cast<double>(steps - last_measured_) >= interval;
 }
 
-// How (g/D)^2 compares with what it was while g^2 was v.
+// Compares (g/D)^2 with its value at the time when g^2 was v.
 void FreezingOptimizer::measure(const PerRank& gradients) {
     bool outgrown = false;
     for (const Slice& slice : slices(true)) {
@@ -236,7 +236,7 @@ std::uint64_t FreezingOptimizer::periods_before(std::uint64_t step) const {
     return (step - freeze_step) / std::max<std::uint64_t>(memory / 4, 1);
 }
 
-// As if all that was gathered had been an element's first gradient.
+// Treats the sum of the gathered gradients as an element's first gradient.
 void FreezingOptimizer::admit_newcomers() {
     for (const Slice& slice : slices(true)) {
         const Settings& s = settings(slice);

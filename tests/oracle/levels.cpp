@@ -24,12 +24,12 @@ Levels::Levels(std::uint64_t count, int ranks, std::vector<Level> levels, Coding
     make_level(levels.size(), nullptr, across, op);
     for (auto& [name, exchange] : exchanges_.back()) {
         const Range part = ranks_[static_cast<std::size_t>(exchange.members[0])].parts.back();
-        // What is encoded again is the average, or the sum, that has been made.
+        // The second encoding is of the resulting average or sum.
         exchange.gather.emplace(counts_of(part.count, exchange.members.size()), across);
     }
 }
 
-// Whoever has come the same way, and to the same group, exchanges here; without colors, whoever has come the same way.
+// Ranks with the same path through the lower levels and the same color exchange here; without colors: the same path.
 void Levels::make_level(std::size_t level, const std::vector<int>* colors, const std::optional<Coding>& coding, Op op) {
     auto& exchanges = exchanges_.emplace_back();
     for (std::size_t r = 0; r < ranks_.size(); ++r) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the optimizers have in common, Adam, and 1-bit Adam.
+// The common part of the optimizers, Adam, and 1-bit Adam.
 #include "oracle/optimizers.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The five optimizers of docs/OPTIMIZERS.md in double precision, all ranks in one object, over tensors that lie one
-// behind the other. Public data, as in oracle.hpp: a test may look at and set all of it.
+// The five optimizers of docs/OPTIMIZERS.md in double precision. One object has all ranks. The tensors are consecutive
+// in one vector. The data is public, as in oracle.hpp: tests read and set it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace oracle {
 
-// Of a group of tensors.
+// The settings of a group of tensors.
 struct Settings {
     double lr = 1e-3;
     double beta1 = 0.9;
@@ -46,7 +46,7 @@ struct Model {
     double thaw_ratio = 4;
 };
 
-// One tensor's elements in the whole.
+// One tensor's elements in the whole vector.
 struct Slice {
     Range range;
     std::size_t tensor; // its number
@@ -56,7 +56,7 @@ struct Slice {
 double norm_of(const Vector& values);
 Vector mean_of(const PerRank& values);
 
-// What all kinds have in common: gradients that are scaled and clipped, and tensors that are never compressed.
+// The common part of all kinds: scaled and clipped gradients, and tensors that are never compressed.
 class Optimizer {
   public:
     Optimizer(const Model& model_in, const Vector& parameters);
@@ -67,24 +67,24 @@ class Optimizer {
     // gradients[rank][element], as the library is given them.
     void step(const PerRank& gradients);
 
-    // x is every rank's, but for local steps.
+    // x is the same on every rank, except during local steps.
     virtual const Vector& parameters_of(std::size_t rank) const;
     // Does the next step average exactly?
     virtual bool next_is_exact() const { return true; }
 
     Model model; // its groups' settings may change between steps
     double gradient_scale = 1;
-    double told_norm = 0; // what a step that doesn't average exactly takes for the norm: the library's estimate
+    double told_norm = 0; // the norm for a step that doesn't average exactly: the library's estimate
     double grad_norm = 0; // of the last step's average, divided by gradient_scale, not clipped
     Vector x, m, v;
     std::uint64_t steps = 0;
 
   protected:
-    // The step of all tensors that may be compressed; gradients are scaled and clipped.
+    // The step of all tensors that may be compressed; gradients are already scaled and clipped.
     virtual void update(const PerRank& gradients, const Vector& average) = 0;
     // The whole step of one tensor with an exact average.
     virtual void dense_update(const Slice& slice, const Vector& average);
-    // Of v, this step included.
+    // The number of updates of v, this step included.
     virtual std::uint64_t updates_of(const Slice&) const { return steps; }
 
     std::vector<Slice> slices(bool compressed) const;
@@ -119,7 +119,7 @@ class Lamb : public Optimizer {
     void dense_update(const Slice& slice, const Vector& average) override;
 };
 
-// What a rule that ends the warm-up sees after each step; by group, and by compressed tensor.
+// The input of a rule that ends the warm-up, after each step; by group, and by compressed tensor.
 struct Sight {
     Vector rates;
     Vector variances;     // ||v||_1
@@ -133,7 +133,7 @@ class FreezeRule {
     virtual ~FreezeRule() = default;
     // Called once after each warm-up step; true: that step was the last of the warm-up.
     virtual bool observe(const Sight& sight) = 0;
-    // How near a ratio ever came to a bound: within rounding of one a test can't tell who is right.
+    // The smallest distance of a ratio from a bound. At rounding distance a test can't tell which side is right.
     double margin() const { return margin_; }
 
   protected:
@@ -159,7 +159,7 @@ class PaperRule : public FreezeRule {
     double last_ratio_ = 0;
 };
 
-// ONEBIT_FREEZE_AUTO: all that is seen has settled.
+// ONEBIT_FREEZE_AUTO: all observed quantities have settled.
 class SettledRule : public FreezeRule {
   public:
     // `filling`: steps before which v isn't full.
@@ -177,8 +177,8 @@ class SettledRule : public FreezeRule {
     std::uint64_t steps_ = 0;
 };
 
-// What the kinds that freeze have in common. Tensors of no_compress groups are left out of the exchanged buffer: all
-// that is `packed` has the compressed tensors' elements alone.
+// The common part of the kinds that freeze. The exchanged buffer leaves out tensors of no_compress groups: `packed`
+// data has only the compressed tensors' elements.
 class FreezingOptimizer : public Optimizer {
   public:
     FreezingOptimizer(const Model& model_in, const Vector& parameters);
@@ -200,34 +200,34 @@ class FreezingOptimizer : public Optimizer {
     bool exchanged = false;        // the last step exchanged something compressed
     std::uint64_t freeze_step = 0; // 0: warming up
     std::uint64_t exact_rounds = 0, compressed_rounds = 0;
-    // Each packed element's smallest |c| / scale of any compressed exchange, at any worker or the server: where it is
-    // within rounding of zero the library may rightly take the other sign.
+    // Each packed element's smallest |c| / scale over all compressed exchanges, at any worker or the server. If it is
+    // within rounding of zero, the other sign of the library is correct, too.
     Vector sign_margin;
 
-    // What followed variances are over what they were at the freeze, by tensor; and how often they outgrew that.
+    // Followed variances divided by their values at the freeze, by tensor; and how often they outgrew the freeze.
     Vector variance_ratio;
     std::uint64_t thaws = 0;
     std::uint64_t admitted = 0; // masked elements that took part later
     double told_growth = 0;     // of the only tensor's D^2: the library's estimate in place of the true one; 0: none
-    double worst_estimate = 0;  // the furthest that a ratio was from the true one, relative
+    double worst_estimate = 0;  // the largest relative error of a ratio
 
   protected:
     void update(const PerRank& gradients, const Vector& average) final;
     std::uint64_t updates_of(const Slice& slice) const override {
         return settings(slice).no_compress ? steps : exact_rounds;
     }
-    // After a thaw, before m and v are what they are from then on.
+    // Called by thaw(), before m and v get their new values.
     virtual void meet() {}
     virtual void warm_up(const PerRank& gradients, const Vector& average);
     virtual void compressed(const PerRank& gradients) = 0;
     virtual void after_freeze() {}
-    // A masked element takes part from now on; v and m are what it begins with.
+    // A masked element takes part from now on; v and m have its initial values.
     virtual void after_admission(std::uint64_t /*element*/) {}
     // C(values), whole vectors in and out.
     Vector exchange(const PerRank& values);
-    // Each rank's become the mean of its node's: on two levels 1-bit Adam and 1-bit LAMB begin with that.
+    // Each rank's gradients become the mean of its node's. On two levels 1-bit Adam and 1-bit LAMB begin with this.
     PerRank means_of_nodes(const PerRank& gradients) const;
-    // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
+    // Where updates are exchanged: a gradient divided by D, bounded. m becomes a mean of such values.
     double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
     void weigh_momentum();
     virtual std::uint64_t frozen_updates() const { return exact_rounds; } // of v
@@ -255,11 +255,11 @@ class FreezingOptimizer : public Optimizer {
     std::uint64_t last_measured_ = 0;
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
-    Vector gathered_;                  // mean gradients of masked elements, since they were last looked at
+    Vector gathered_;                  // sums of mean gradients of masked elements since the last admission
 };
 
-// Adam and LAMB whose gradients are compressed from the first step on. They never freeze; what they share with the
-// kinds that do is the exchange.
+// Adam and LAMB whose gradients are compressed from the first step on. They never freeze. They share the exchange with
+// the kinds that freeze.
 class CodedAdam : public FreezingOptimizer {
   public:
     using FreezingOptimizer::FreezingOptimizer;
@@ -309,7 +309,7 @@ class OnebitLamb : public FreezingOptimizer {
     void frozen_update(const Slice& slice, const Vector& momentum_before);
 };
 
-// Which of 0/1 Adam's steps exchange what.
+// What each of 0/1 Adam's steps exchanges.
 class Schedule {
   public:
     Schedule(std::uint64_t variance_updates, std::uint64_t local_step_scaler, std::uint64_t local_steps);

@@ -69,7 +69,7 @@ TEST_CASE("oracle: gradients are scaled and clipped", "[oracle]") {
     adam.step({{24, -32}}); // (6, -8) has norm 10: halved
     CHECK(adam.grad_norm == Approx(10));
     check_close(adam.m, {2, -3});
-    adam.told_norm = 1e9;   // an exact step listens to no one
+    adam.told_norm = 1e9;   // an exact step ignores it
     adam.step({{12, -16}}); // (3, -4): norm 5
     check_close(adam.m, {2.5, -3.5});
 
@@ -330,7 +330,7 @@ TEST_CASE("oracle: 1-bit Adam whose exchange has two levels", "[oracle]") {
     for (int rank = 0; rank < 4; ++rank) check_close(optimizer.reduce.worker_error(rank), Vector(40, 0.0));
     CHECK(optimizer.sign_margin[0] == Approx(1));
     CHECK(optimizer.sign_margin[39] == Approx(1));
-    // On one level the scales are those of whole buffers, and there are errors.
+    // On one level the scales are of whole buffers, and there are errors.
     model.places = 1;
     OnebitAdam flat(model, Vector(40, 1.0));
     flat.freeze_at(1);
@@ -348,7 +348,7 @@ TEST_CASE("oracle: on two levels 1-bit Adam's bound is of a node's mean gradient
     optimizer.freeze_at(1);
     PerRank gradients(4, Vector(40, 2.0));
     optimizer.step(gradients); // m = 1, D = 2, u = 1/2
-    // Of g / D at most 4 / sqrt(1/4) = 8. Node 0's gradients are 30 and -26, node 1's 100 and 2: 1 and 8, not 25.5.
+    // g / D is at most 4 / sqrt(1/4) = 8. Node 0's gradients are 30 and -26, node 1's 100 and 2: 1 and 8, not 25.5.
     const double values[] = {30, -26, 100, 2};
     for (std::size_t r = 0; r < 4; ++r) gradients[r].assign(40, values[r]);
     optimizer.step(gradients);

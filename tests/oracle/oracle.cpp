@@ -89,7 +89,7 @@ double FlatAllreduce::scale_of(const Vector& c, const std::vector<Range>& ranges
     return scale_ == Scale::l2 ? std::sqrt(mean) : mean;
 }
 
-// A group is a list of ranges, because the worker's one group in `tensor` spans all the chunks.
+// A group is a list of ranges, because with `tensor` the worker's only group spans all chunks.
 std::vector<std::vector<Range>> FlatAllreduce::worker_groups() const {
     std::vector<std::vector<Range>> groups;
     if (group_ == Group::tensor) groups.push_back({{0, count_}});

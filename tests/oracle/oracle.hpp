@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference that the library is tested against: all ranks of a compressed allreduce simulated in one object, in
-// double precision, with the plainest loops that say what is meant; the optimizers are in optimizers.hpp. It includes
-// nothing of the library, so that a mistake in one is not repeated in the other.
+// The reference that the library is tested against. One object simulates all ranks of a compressed allreduce in double
+// precision, with the simplest possible loops. The optimizers are in optimizers.hpp. The reference includes no code of
+// the library, so it can't repeat the library's mistakes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ using Vector = std::vector<double>;
 using PerRank = std::vector<Vector>; // [rank][element]
 using Signs = std::vector<int>;      // +1 or -1 for each element
 
-// `followed`: no sign code. A call sends what the errors that follow() was told of say that it has sent.
+// `followed`: not the sign code. A call sends the values that follow from the errors given to follow().
 enum class Scale { l2, l1, followed };
 enum class Group { block, tensor };
 enum class Op { average, sum };
@@ -42,10 +42,10 @@ Vector part_of(const Vector& whole, Range range);
 int sign_of(double x);
 
 // The first element whose given sign differs from c's although |c| exceeds the tolerance there; -1 if there is none.
-// With it a test may take the library's own signs: they may differ from the oracle's only within rounding of zero.
+// A test may so take the library's signs: they may differ from the oracle's only where c is within rounding of zero.
 std::int64_t first_implausible_sign(const Signs& given, const Vector& c, const Vector& tolerance);
 
-// The flat compressed allreduce of all ranks. Public data: it's a test's instrument, to be looked at and set.
+// The flat compressed allreduce of all ranks. The data is public: tests read and set it.
 class FlatAllreduce {
   public:
     FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group group, Op op = Op::average);
@@ -60,13 +60,13 @@ class FlatAllreduce {
     void step(const PerRank& inputs);
     void step(const PerRank& inputs, const std::vector<Signs>& given_worker, const Signs& given_server);
 
-    // The next step takes the library's own signs, as seen from the errors that its step has left: c - s is below c,
-    // c + s above. The errors stay the oracle's own; only what hangs on rounding, a sign near zero, is taken over.
+    // The next step takes the library's own signs, derived from the errors that its step has left: c - s is below c,
+    // c + s above. The errors stay the oracle's own. Only signs near zero, which depend on rounding, are taken.
     void follow(const PerRank& worker_errors_left, const Vector& server_errors_left);
 
     std::uint64_t count() const { return count_; }
     int ranks() const { return ranks_; }
-    // What the sum over the ranks is divided by.
+    // The divisor of the sum over the ranks.
     int divisor() const { return op_ == Op::sum ? 1 : ranks_; }
     const std::vector<Range>& chunks() const { return chunks_; }
     bool takes_part(std::uint64_t i) const { return mask_.empty() || mask_[i]; }
@@ -75,8 +75,8 @@ class FlatAllreduce {
     PerRank worker_error;
     Vector server_error;
 
-    // What the last step saw: the compensated values, the signs they were sent with, and each element's scale; of codes
-    // that are followed, the largest magnitude of its 256.
+    // Of the last step: the compensated values, the signs sent for them, and each element's scale. For followed codes:
+    // the largest magnitude of the element's 256.
     PerRank worker_c, worker_scale;
     std::vector<Signs> worker_signs;
     Vector server_c, server_scale;
@@ -98,12 +98,12 @@ class FlatAllreduce {
     Op op_;
     std::vector<Range> chunks_;
     std::vector<bool> mask_;
-    PerRank worker_left_; // to be followed; empty: nothing is
+    PerRank worker_left_; // to be followed; empty: no following
     Vector server_left_;
 };
 
-// The same on two levels. Rank r is in place r % places of node r / places. Each place has a shard of the buffer: the
-// nodes' exact averages of it go through a flat allreduce of their own. With one place that is the flat allreduce.
+// The same on two levels. Rank r is in place r % places of node r / places. Each place has a shard of the buffer. The
+// nodes' exact averages of a shard go through the shard's own flat allreduce. One place is the same as flat.
 class TwoLevelAllreduce {
   public:
     TwoLevelAllreduce(std::uint64_t count, int nodes, int places, Scale scale, Group group);
@@ -111,20 +111,20 @@ class TwoLevelAllreduce {
     void set_mask(const std::vector<bool>& mask);
     void reset();
     void step(const PerRank& inputs);
-    // As FlatAllreduce's, of the whole buffer.
+    // Like FlatAllreduce::follow, for the whole buffer.
     void follow(const PerRank& worker_errors_left, const Vector& server_errors_left);
 
     std::uint64_t count() const { return result.size(); }
     int ranks() const { return nodes_ * places_; }
     bool takes_part(std::uint64_t i) const;
 
-    // A rank's own; errors are of the whole buffer, zero outside its shard and its chunk.
+    // One rank's data. Errors are for the whole buffer: zero outside the rank's shard and chunk.
     Range shard(int rank) const { return shards_[place_of(rank)]; }
     Range chunk(int rank) const;
     Vector worker_error(int rank) const;
     Vector server_error(int rank) const;
 
-    // By place. Its ranks are the nodes, its elements those of the shard; tests may look at and set all of it.
+    // By place. A level's ranks are the nodes, its elements those of the shard. Tests may read and set all of it.
     std::vector<FlatAllreduce> levels;
     const std::vector<Range>& shards() const { return shards_; }
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The oracle against cases worked out by hand: what judges the library must be trusted first.
+// The oracle against cases worked out by hand: the library's reference must itself be tested.
 #include "oracle/oracle.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ void check_ranges(const std::vector<Range>& actual, const std::vector<Range>& ex
     }
 }
 
-// Of each rank, in [-1, 1]; one that doesn't repeat itself.
+// Inputs of each rank, in [-1, 1]; they don't repeat.
 PerRank made_up(std::size_t ranks, std::size_t count, int step) {
     PerRank values(ranks, Vector(count));
     for (std::size_t r = 0; r < ranks; ++r)
@@ -154,7 +154,7 @@ TEST_CASE("oracle: signs can be fed and are judged", "[oracle]") {
 }
 
 TEST_CASE("oracle: signs can be followed by the errors they leave", "[oracle]") {
-    // 64 elements near zero and 64 that are not: 0 and 1 are sent the other way round.
+    // 64 elements near zero and 64 that are not. Elements 0 and 1 are sent with the opposite sign.
     Vector a(128, 3.0), b(128, -1.0);
     a[0] = a[64] = 1e-9;
     FlatAllreduce forced(128, 2, Scale::l2, Group::block), following(128, 2, Scale::l2, Group::block);
@@ -209,7 +209,7 @@ TEST_CASE("oracle: two levels, two nodes of two ranks", "[oracle]") {
         check_close(reduce.worker_error(rank), Vector(96, 0.0));
         if (rank > 0) check_close(reduce.server_error(rank), Vector(96, 0.0));
     }
-    // Of the flat exchange's scales and errors there is none here.
+    // The flat exchange's scales and errors don't occur here.
     FlatAllreduce flat(96, 4, Scale::l1, Group::tensor);
     flat.step(inputs);
     CHECK(flat.worker_scale[0][0] == Approx(20));
@@ -294,7 +294,7 @@ TEST_CASE("oracle: on two levels, too, there are masks, and signs to follow", "[
     CHECK(reduce.takes_part(127)); // the last of shard 0, which has a word more
     CHECK_FALSE(reduce.takes_part(129));
     CHECK(reduce.takes_part(130));
-    // Element 1 of shard 0, and 130, 2 of shard 1, are sent the other way round by node 1.
+    // Node 1 sends element 1 of shard 0 and element 130 (2 of shard 1) with the opposite sign.
     PerRank inputs = made_up(4, count, 1);
     for (const auto& [place, element] : {std::pair<int, std::size_t>{0, 1}, {1, 130}}) {
         const int rank = 2 + place;
@@ -311,7 +311,7 @@ TEST_CASE("oracle: on two levels, too, there are masks, and signs to follow", "[
         const Vector own = reduce.server_error(rank);
         for (std::size_t i = 0; i < count; ++i) served[i] += own[i];
     }
-    left[2][1] += 1; // what is left is more than there was: it must have been sent as negative
+    left[2][1] += 1; // the error is larger than the value: a negative number must have been sent
     left[3][130] += 1;
     following.follow(left, served);
     following.step(inputs);

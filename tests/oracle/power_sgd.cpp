@@ -8,7 +8,7 @@ namespace oracle {
 namespace {
 
 using Column = std::vector<double>;
-using Columns = std::vector<Column>; // of a matrix, each in one piece
+using Columns = std::vector<Column>; // of a matrix, each contiguous
 
 std::uint32_t mix(std::uint32_t x) {
     x = (x ^ x >> 16) * 2246822507u;
@@ -22,8 +22,8 @@ double product(const Column& a, const Column& b) {
     return sum;
 }
 
-// Takes the first `k` columns' share out of the next one, and says whether more is left of it than rounding. Then that
-// has length 1.
+// Makes column `k` orthogonal to the columns before it. Returns whether more than rounding is left of column `k`. If
+// so, its length is 1, otherwise it is zero.
 bool straighten(Columns& columns, std::size_t k) {
     Column& column = columns[k];
     const double before = std::sqrt(product(column, column));

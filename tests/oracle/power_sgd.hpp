@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for allreduces by low-rank approximations: one call of all ranks, in double precision, as
-// docs/WIRE_FORMAT.md, "Factors of matrices", says. It includes nothing of the library.
+// The reference for allreduces by low-rank approximations: one call of all ranks, in double precision, as in
+// docs/WIRE_FORMAT.md, "Factors of matrices". It includes no code of the library.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ class PowerSgd {
   public:
     PowerSgd(std::vector<MatrixShape> shapes, std::size_t rank, std::size_t ranks, bool sums);
 
-    // One call with inputs[rank][element]. `number`: of the call.
+    // One call with inputs[rank][element]. `number`: the call's number.
     void step(const std::vector<std::vector<double>>& inputs, std::uint64_t number);
 
-    // Numbers in the factors, as they are averaged.
+    // How many numbers the averaged factors have.
     std::size_t left_count() const;
     std::size_t right_count() const;
-    // What is drawn for a matrix's factors in a call, number by number.
+    // Number i that is drawn for a matrix's factors in a call.
     static double drawn(std::uint64_t call, std::size_t matrix, std::size_t i);
 
     // Tests may overwrite these.

@@ -10,7 +10,7 @@ namespace oracle {
 
 namespace {
 
-// Element i is added to lane i modulo their number; then the upper half of the lanes to the lower one, until one is
+// Element i is added to lane i % Lanes. Then the upper half of the lanes is added to the lower half, until one lane is
 // left.
 template <typename Number, std::size_t Lanes, typename Add>
 Number sum_in_lanes(const std::vector<Number>& numbers, const Add& add) {
@@ -25,7 +25,7 @@ double add_doubles(double a, double b) {
     return a + b;
 }
 
-// Of the block's squares, or magnitudes.
+// The sum of the block's squares, or magnitudes.
 double block_sum(Scale scale, const Floats& c, const Range& block) {
     Floats narrow;
     std::vector<double> wide;

@@ -1,31 +1,31 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the two halves of an allreduce: all ranks of a reduce-scatter, or of an all-gather, simulated in
-// one object with the float operations of docs/WIRE_FORMAT.md, in their order, the sign code's among them. So results
-// and errors may be compared bit for bit. It includes nothing of the library.
+// The reference for the two halves of an allreduce. One object simulates all ranks of a reduce-scatter or of an
+// all-gather. It uses the float operations of docs/WIRE_FORMAT.md in their order, also for the sign code. So results
+// and errors may be compared bit for bit. It includes no code of the library.
 #pragma once
 
 #include "oracle/codes.hpp"
 
 namespace oracle {
 
-// What stands for an element.
+// How elements are coded.
 struct Coding {
     int codec = 0;              // the numbers of onebit_codec_t: 0 is the sign, others are Code's
     Scale scale = Scale::l2;    // of the sign
-    Group group = Group::block; // likewise; tensor: all that one rank sends in a call
+    Group group = Group::block; // of the sign; tensor: all that one rank sends in a call
 };
 
-// What receivers see of one rank's values, and what it keeps.
+// The values that receivers get from one rank, and the error that the rank keeps.
 struct Sent {
     Floats values, error;
     bool finite = true;     // all scales are
-    std::vector<bool> sent; // what a sum leaves out is false: only elements that topk or randomk doesn't keep
+    std::vector<bool> sent; // false: left out of sums; only elements that topk or randomk doesn't keep
 };
 
-// In call number `call`, of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from
-// its own beginning.
+// Call number `call`, with a buffer of consecutive ranges. Each range is encoded by itself; its blocks are counted from
+// the range's beginning.
 Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges,
           std::uint64_t call = 0);
 
@@ -36,9 +36,9 @@ class ReduceScatter {
   public:
     ReduceScatter(const std::vector<std::uint64_t>& counts, Coding coding, Op op = Op::average);
 
-    // One call with inputs[rank][element of the whole]. Where a scale is not finite the call fails: there is no result.
-    // The errors of ranks whose scale it is begin again, or all; others are kept. It fails, too, where a sum of what
-    // was sent is not finite. Nothing says what becomes of errors then.
+    // One call with inputs[rank][element of the whole]. If a scale is not finite, the call fails without a result. Then
+    // the errors of the ranks with such a scale, or all errors, begin again; other errors are kept. The call also fails
+    // if a sum of sent values is not finite. The errors are unspecified then.
     void step(const FloatsPerRank& inputs);
 
     const Floats& output(std::size_t rank) const { return results[rank]; }
@@ -62,8 +62,8 @@ class AllGather {
   public:
     AllGather(const std::vector<std::uint64_t>& counts, Coding coding, Op op = Op::average);
 
-    // One call with inputs[rank][element of its shard]. Where a scale is not finite the call fails: there is no result,
-    // and all errors begin again.
+    // One call with inputs[rank][element of its shard]. If a scale is not finite, the call fails without a result, and
+    // all errors begin again.
     void step(const FloatsPerRank& inputs);
 
     const Floats& output(std::size_t /*rank*/) const { return result; }

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the halves of an allreduce: against what can be worked out by hand, against the allreduce's
-// references, and, for the sign's bits, against the library's allreduce, which is the two of them.
+// The reference for the halves of an allreduce: against cases worked out by hand, against the allreduce's references,
+// and, for the sign's bits, against the library's allreduce, which consists of both halves.
 #include "oracle/shards.hpp"
 
 #include "support/shard_handles.hpp"
@@ -33,15 +33,15 @@ TEST_CASE("the halves' oracle: signs and scales worked out by hand", "[oracle][s
     const oracle::Sent l2 = oracle::send({0, oracle::Scale::l2}, {3, -4}, {0, 0}, {{0, 2}});
     CHECK(l2.values[0] == 3.5355339F);
     CHECK(l2.values[1] == -3.5355339F);
-    // Ranges of their own, or one group.
+    // A scale for each range, or one group.
     const std::vector<oracle::Range> ranges = {{0, 1}, {1, 0}, {1, 2}};
     CHECK(oracle::send({0, oracle::Scale::l1}, {8, 1, -3}, {0, 0, 0}, ranges).values == oracle::Floats{8, 2, -2});
     CHECK(oracle::send({0, oracle::Scale::l1, oracle::Group::tensor}, {8, 1, -3}, {0, 0, 0}, ranges).values ==
           oracle::Floats{4, 4, -4});
-    // Squares that no float has.
+    // Squares outside a float's range.
     CHECK(oracle::send({0, oracle::Scale::l2}, {0x1p-100F}, {0}, {{0, 1}}).values == oracle::Floats{0x1p-100F});
     CHECK(oracle::send({0, oracle::Scale::l2}, {-0x1p100F}, {0}, {{0, 1}}).values == oracle::Floats{-0x1p100F});
-    // What overflows.
+    // A sum that overflows.
     CHECK_FALSE(oracle::send({0}, {3e38F}, {3e38F}, {{0, 1}}).finite);
     CHECK_FALSE(oracle::send({1}, {3e38F}, {3e38F}, {{0, 1}}).finite);
 }

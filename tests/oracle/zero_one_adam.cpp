@@ -46,7 +46,7 @@ const Vector& ZeroOneAdam::parameters_of(std::size_t rank) const {
     return frozen() ? local_x[rank] : x;
 }
 
-// In the units that are exchanged.
+// The gradients in the units that are exchanged.
 PerRank ZeroOneAdam::weighted_of(PerRank gradients) const {
     for (Vector& each : gradients)
         for (const Slice& slice : slices(true))
@@ -84,7 +84,7 @@ void ZeroOneAdam::after_admission(std::uint64_t element) {
     for (Vector& each : local_m) each[element] = m[element];
 }
 
-// At the mean of all ranks; the weight decay that is due is applied.
+// All ranks meet at their mean; the weight decay that is due is applied.
 void ZeroOneAdam::meet() {
     x = mean_of(local_x);
     m = mean_of(local_m);
@@ -135,7 +135,7 @@ Vector ZeroOneAdam::denominators() const {
 
 void ZeroOneAdam::round() {
     PerRank way = local_x;
-    const Vector d = model.exchange_updates ? Vector(x.size(), 1.0) : denominators(); // what travels is in units of
+    const Vector d = model.exchange_updates ? Vector(x.size(), 1.0) : denominators(); // the unit of exchanged values
     for (Vector& each : way)
         for (std::size_t i = 0; i < each.size(); ++i) each[i] = (each[i] - anchor[i]) * d[i];
     const Vector average = exchange(way);

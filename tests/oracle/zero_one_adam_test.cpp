@@ -173,7 +173,7 @@ TEST_CASE("oracle: on two levels 0/1 Adam's ranks each have the bound", "[oracle
     optimizer.step(gradients);
     optimizer.step(gradients); // exact at 1, 2, 4: v = 1 and then 1.75
     const double d = std::sqrt(1.75) + 1;
-    // Of g / D at most 4 / sqrt(1/4) = 8.
+    // g / D is at most 4 / sqrt(1/4) = 8.
     optimizer.step({{100 * d, 100 * d}, {-2 * d, -2 * d}, {d, d}, {3 * d, 3 * d}});
     CHECK(optimizer.reduce.levels[0].worker_c[0][0] == Approx((8 - 2) / 2.0));
     CHECK(optimizer.reduce.levels[0].worker_c[1][0] == Approx(2));

@@ -1,10 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Results and saved states of an earlier commit. Results of every form and optimizer are the same bits today, and a
-// state that was saved then is loaded and gone on with to the same bits. The recordings lie beside this file: bits.txt
-// has a line for each case, states/ a file for each rank's state. With ONEBIT_TEST_RECORD set the tests write them
-// anew, on 2, 3 and 4 ranks; that is for a change of what WIRE_FORMAT.md or OPTIMIZERS.md says, and for nothing else.
+// Results and saved states of an earlier commit. The results of every form and optimizer still have the same bits. A
+// state that was saved then is loaded, and training goes on to the same bits. The recordings are beside this file:
+// bits.txt has a line for each case, states/ a file for each rank's state. With ONEBIT_TEST_RECORD set the tests write
+// new recordings, on 2, 3 and 4 ranks. Only a change of WIRE_FORMAT.md's or OPTIMIZERS.md's rules needs these.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -25,7 +25,7 @@ bool records() {
     return std::getenv("ONEBIT_TEST_RECORD") != nullptr;
 }
 
-// FNV-1a, 64 bits: to be understood without the library.
+// FNV-1a, 64 bits: computed without the library.
 class Digest {
   public:
     void add(const void* data, std::size_t bytes) {
@@ -48,7 +48,7 @@ class Recording {
         for (std::string name, digest; text >> name >> digest;) digests_[name] = digest;
     }
 
-    // Collective. Whether the ranks' results are those that were recorded.
+    // Collective. Whether the ranks' results are the recorded ones.
     bool holds(const std::string& name, const Digest& own, RankLog& log) {
         Digest all;
         const std::uint64_t value = own.value();
@@ -69,8 +69,8 @@ class Recording {
     std::map<std::string, std::string> digests_;
 };
 
-// Values from -1 to 1, some of which are a thousand times smaller. Whole numbers make them, so that no mathematical
-// library has a say.
+// Values from -1 to 1, some of which are a thousand times smaller. They are computed from whole numbers, so they don't
+// depend on a mathematical library.
 std::vector<float> values_of(std::size_t count, int rank, std::uint64_t step) {
     std::vector<float> values(count);
     std::uint64_t state = (step * 64 + static_cast<std::uint64_t>(rank)) * 0x9e3779b97f4a7c15U + 1;
@@ -82,7 +82,7 @@ std::vector<float> values_of(std::size_t count, int rank, std::uint64_t step) {
     return values;
 }
 
-// Runs body(comm, log, recording) on so many ranks, each on a node of its own or two on each.
+// Runs body(comm, log, recording) on `ranks` ranks, one or two per node.
 void with_recording(int ranks, const char* node_size,
                     const std::function<void(onebit_comm_t, RankLog&, Recording&)>& body) {
     if (!can_have_ranks(ranks)) return;
@@ -177,7 +177,7 @@ std::vector<float> gradient(int rank, std::uint64_t step, std::size_t count) {
     return gradient;
 }
 
-// Trains from step `first` to `last`; what it ends with.
+// Trains from step `first` to `last`; returns the digest of the final values.
 Digest train(Training& training, std::uint64_t first, std::uint64_t last, RankLog& log) {
     for (std::uint64_t t = first; t <= last; ++t) training.step(gradient(log.rank(), t, training.count()));
     Digest digest;

@@ -1,12 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes one collective call for ever, so that scripts/reliability.py can kill or stop a rank in it.
+// Makes one collective call in an endless loop, so that scripts/reliability.py can kill or stop a rank in it.
 // usage: onebit_reliability CALL SEED PREFIX
 // Calls on two levels, and on levels, need an even number of ranks, and ONEBIT_NODE_SIZE=2.
 //
-// Each rank tells what it does in PREFIX.RANK, a line at a time and at once: "pid PID", then for each call
-// "begin N TIME" and "end N TIME STATUS MESSAGE", by the monotonic clock. A call that fails is a rank's last.
+// Each rank reports its actions in PREFIX.RANK, a line at a time and at once: "pid PID", then for each call "begin N
+// TIME" and "end N TIME STATUS MESSAGE", by the monotonic clock. A rank stops after a call that fails.
 #include <fcntl.h>
 #include <onebit/onebit_mpi.h>
 #include <time.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Call = std::function<onebit_status_t()>;
 
-constexpr std::uint64_t kLarge = 1u << 20; // elements: messages too large to be sent before they are asked for
+constexpr std::uint64_t kLarge = 1u << 20; // elements: messages too large to be sent before the receiver asks
 constexpr std::size_t kTensors = 4;
 constexpr std::uint64_t kTensor = 50000;
 
@@ -47,7 +47,7 @@ class Journal {
     int file_;
 };
 
-/// What a rank has before the calls begin; the handles that a call doesn't need are never made.
+/// A rank's objects before the calls begin; handles that the call doesn't need are never made.
 struct Rank {
     std::string prefix;
     int number = 0;
@@ -124,7 +124,7 @@ onebit_status_t split(Rank& rank) {
     return status == ONEBIT_SUCCESS ? onebit_comm_destroy(part) : status;
 }
 
-/// Of a program that never waits: test(&done) until what was started has ended.
+/// For a program that never waits: calls test(&done) until the started operation has ended.
 onebit_status_t poll(const std::function<onebit_status_t(int*)>& test) {
     onebit_status_t status = ONEBIT_SUCCESS;
     for (int done = 0; done == 0 && status == ONEBIT_SUCCESS;) status = test(&done);
@@ -145,7 +145,7 @@ onebit_status_t allocate(Rank& rank) {
     return status == ONEBIT_SUCCESS ? onebit_mem_free(memory) : status;
 }
 
-/// Destruction is local: what is to be seen is that it never waits, and that what follows it fails as it should.
+/// Destruction is local: it must never wait, and later calls must fail as they should.
 onebit_status_t make_and_destroy(Rank& rank) {
     return in_turn({[&] { return create_allreduce(rank, ONEBIT_ALGORITHM_FLAT); }, [&] { return run(rank); },
                     [&] { return onebit_allreduce_destroy(rank.reduce); },
@@ -248,7 +248,7 @@ int fail(Journal& journal, const char* where) {
     return 2;
 }
 
-/// Until a call fails: _exit then, for MPI_Finalize may wait for the dead for ever.
+/// Runs until a call fails. Then _exit, because MPI_Finalize may wait for dead ranks for ever.
 [[noreturn]] void repeat(Journal& journal, const Call& call, unsigned seed, int me) {
     for (unsigned long n = 1;; ++n) {
         // Ranks come at different times, so that faults find them in different places.
@@ -260,7 +260,7 @@ int fail(Journal& journal, const char* where) {
         journal.line("end " + std::to_string(n) + " " + std::to_string(end) + " " + std::to_string(status) + " " +
                      message);
         if (status == ONEBIT_SUCCESS) continue;
-        sleep(8); // mpirun may end the others with the first that leaves
+        sleep(8); // mpirun may end the others when the first leaves
         _exit(0);
     }
 }

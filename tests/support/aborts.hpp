@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kUntilAllWait{50};
 constexpr std::chrono::milliseconds kWithin{1000};
 
-// All ranks but the last make the call; the last one, which is what they wait for, aborts meanwhile.
+// All ranks but the last make the call. They wait for the last rank, which aborts meanwhile.
 template <typename Call>
 void expect_ended(onebit_comm_t comm, RankLog& log, const Call& call) {
     log.barrier();

@@ -1,10 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A training beside the oracle, for as many steps as one likes. The oracle runs freely, in double precision; only what
-// hangs on rounding, the sign of a value near zero, it takes from the library: seen from the errors that each exchange
-// leaves, and judged afterwards to have been near zero indeed. Without this a single such sign would send them apart.
-// Of other codes it takes over all that was sent, and judges that the errors are no larger than the code's.
+// A training beside the oracle, for any number of steps. The oracle runs freely, in double precision. It takes from the
+// library only the signs of values near zero, which depend on rounding: the errors after each exchange show them, and a
+// check follows that each value was near zero indeed. Without this a single such sign would separate the two. Of other
+// codes it takes over everything sent, and checks that the errors are no larger than the code's.
 #pragma once
 
 #include <cmath>
@@ -85,13 +85,13 @@ inline oracle::PerRank gradients_of_all(const Gradient& gradient, int ranks, std
     return all;
 }
 
-// `setup`, but frozen variances are followed only where it says how often: an estimate is the library's own.
+// `setup`, but frozen variances are followed only at an explicit interval: an estimated one is the library's own.
 inline Setup not_followed(Setup setup) {
     if (setup.config.follow_interval == 0) setup.config.follow_interval = ONEBIT_FOLLOW_NEVER;
     return setup;
 }
 
-// The largest error that a code leaves of an element, over the largest magnitude of its 256.
+// The largest error of an element under a code, relative to the largest magnitude of its 256 elements.
 inline double coarseness(onebit_codec_t codec) {
     switch (codec) {
         case ONEBIT_CODEC_INT8:
@@ -112,7 +112,7 @@ inline double coarseness(onebit_codec_t codec) {
             return 1; // one element beside 255 of its sign that are tiny
         case ONEBIT_CODEC_TOPK:
         case ONEBIT_CODEC_RANDOMK:
-            return 1; // not kept; with 2 bits the error of what is kept may be larger
+            return 1; // not kept; with 2 bits a kept element's error may be larger
         default:
             throw std::runtime_error("how coarse is codec " + std::to_string(codec) + "?");
     }
@@ -205,9 +205,9 @@ class BesideOracle {
         ONEBIT_EXPECT(log_, log_.same_on_all(&info.grad_norm, sizeof info.grad_norm));
     }
 
-    // What rounding may have done to each element of a place's shard that its rank in a node sent. (On one level the
-    // shard is the whole packed buffer, and each rank a node.) 0/1 Adam sends how far x has come, and x is rounded in
-    // every step.
+    // The possible effect of rounding on each element of a place's shard that the place's rank in a node sent. (On one
+    // level the shard is the whole packed buffer, and each rank a node.) 0/1 Adam sends how far x has come, and x is
+    // rounded in every step.
     oracle::Vector rounding(std::size_t place, std::size_t node) const {
         oracle::Vector allowed = freezing->reduce.levels[place].worker_scale[node];
         for (double& each : allowed) each *= error_tolerance;
@@ -221,7 +221,7 @@ class BesideOracle {
         return allowed;
     }
 
-    // Were all signs that were taken over within rounding of zero where the oracle had others, and are the errors its?
+    // Where signs taken over differ from the oracle's: within rounding of zero? And are the errors the oracle's?
     void compare_errors(const OptimizerErrors& errors) {
         const oracle::TwoLevelAllreduce& reduce = freezing->reduce;
         const std::size_t places = reduce.levels.size(), mine = static_cast<std::size_t>(log_.rank());

@@ -17,13 +17,13 @@ namespace onebit_test {
 inline Bytes packed(onebit_optimizer_t optimizer, RankLog& log) {
     std::uint64_t size = 0;
     ONEBIT_EXPECT_OK(log, onebit_optimizer_state_size(optimizer, &size));
-    Bytes blob(size + 16, 0xa5); // at an odd address, with bytes behind it that nobody may touch
+    Bytes blob(size + 16, 0xa5); // at an odd address, with bytes after it that must stay unchanged
     ONEBIT_EXPECT_OK(log, onebit_optimizer_pack_state(optimizer, blob.data() + 1, size));
     ONEBIT_EXPECT(log, blob[0] == 0xa5 && blob[size + 1] == 0xa5 && blob.back() == 0xa5);
     return {blob.begin() + 1, blob.begin() + 1 + static_cast<std::ptrdiff_t>(size)};
 }
 
-// Everyone's, by rank. Collective.
+// All ranks' blobs, by rank. Collective.
 inline std::vector<Bytes> all_packed(onebit_optimizer_t optimizer, RankLog& log) {
     const Bytes own = packed(optimizer, log);
     return log.gather_bytes(own.data(), own.size());

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A training whose state has all there is, for tests that save it to files or pack it in memory.
+// A training whose state has every kind of content, for tests that save it to files or pack it in memory.
 #pragma once
 
 #include "support/training.hpp"

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A piece of a test in a child process, which may change what a process has but once, or hang.
+// A piece of a test in a child process. The child may hang, or change a state that exists once in a process.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 
 namespace onebit_test {
 
-// What is wrong, which body() returns, of what it finds in a forked child; "" if nothing is. A child that takes more
-// than 20 seconds is ended.
+// Runs body() in a forked child. Returns body()'s error text and the child's bad end; "" without errors. A child that
+// takes more than 20 seconds is ended.
 template <typename Body>
 std::string in_child(const Body& body) {
     int ends[2];

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What is captured from a stream and replayed, beside the same without a graph.
+// Work that is captured from a stream and replayed, beside the same work without a graph.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace onebit_test {
 
-/// What launch(stream) puts into a stream, as a graph. The capture ends whatever happens: nothing else could be done on
-/// the GPU meanwhile.
+/// The work that launch(stream) puts into a stream, as a graph. The capture ends in any case: during a capture nothing
+/// else could be done on the GPU.
 template <typename Launch>
 cudaGraph_t capture(cudaStream_t stream, const Launch& launch) {
     REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);

@@ -50,8 +50,8 @@ enum class Kind {
     gaussian,     // sigma 1
     heavy_tailed, // one element in a hundred a hundred times larger
     zeros,        // exact zeros and negative zeros among Gaussian values
-    tiny,         // about 1e-25: a square is no float any more
-    huge          // about 1e30: nor is its square
+    tiny,         // about 1e-25: its square is too small for a float
+    huge          // about 1e30: its square is too large for a float
 };
 
 inline const char* name_of(Kind kind) {
@@ -74,7 +74,7 @@ inline std::vector<float> make_data(Kind kind, std::size_t count, std::uint64_t 
     return data;
 }
 
-// Zeros of different signs are not the same.
+// Zeros of different signs count as different.
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A transport that reaches the emulated GPU's memory, as a CUDA-aware MPI reaches a real one's.
+// A transport that accesses the emulated GPU's memory directly, as a CUDA-aware MPI does with a real GPU's.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class DeviceAwareExchange final : public onebit::Exchange {
     std::unique_ptr<onebit::Exchange> inner_;
 };
 
-/// Made of one that reaches the host's memory alone, by telling it where the device's is.
+/// Wraps a transport for the host's memory alone, and translates device addresses for it.
 class DeviceAwareTransport final : public onebit::ForwardingTransport {
   public:
     using ForwardingTransport::ForwardingTransport;

@@ -15,7 +15,7 @@ namespace onebit_test {
 
 namespace fs = std::filesystem;
 
-// Files that need not outlive a crash of the machine: in memory, where that can be had, for saves wait for their disk.
+// Files that need not outlive a crash of the machine: in memory if possible, because saves wait for their disk.
 inline fs::path scratch_path() {
     std::error_code none;
     return fs::is_directory("/dev/shm", none) ? fs::path("/dev/shm") : fs::temp_directory_path();

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Settings that a seed has drawn, for tests of what must hold of all of them. ONEBIT_SEEDS=10000 tries so many,
-// ONEBIT_FIRST_SEED=S begins with that one.
+// Settings drawn from a seed, for tests of properties that hold for all settings. ONEBIT_SEEDS=10000 tries that many,
+// ONEBIT_FIRST_SEED=S begins with seed S.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -78,7 +78,7 @@ inline int color_of(int pattern, int rank, int ranks) {
     }
 }
 
-// What a codec has, of a config or of a level.
+// The settings of a codec, in a config or in a level.
 template <typename Config>
 void draw_codec(Draws& draws, Config* config) {
     config->codec = draws.enumerator(draws.one_in(8) ? ONEBIT_CODEC_POWERSGD : ONEBIT_CODEC_RANDOMK);

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU's memory without a GPU: the host's, at addresses that the host doesn't know; and streams, one for each thread,
-// that copy as late as they may.
+// A GPU's memory without a GPU: host memory, at addresses where the host can't reach it; and streams, one for each
+// thread, that copy as late as they may.
 
 #include "support/emulated_device.hpp"
 
@@ -23,7 +23,7 @@
 
 namespace {
 
-std::mutex device; // whoever looks at what follows has it
+std::mutex device; // guards the following variables
 std::map<void*, std::size_t> allocations;
 std::map<void*, std::size_t> pinned;
 struct Known {
@@ -31,7 +31,7 @@ struct Known {
     int gpu;
 };
 std::map<void*, Known> known; // of the allocations
-std::uint64_t allocated = 0;  // so many ever
+std::uint64_t allocated = 0;  // how many in all, freed ones included
 
 bool is_within(const std::map<void*, std::size_t>& memories, const void* place) {
     const auto next = memories.upper_bound(const_cast<void*>(place));
@@ -49,7 +49,7 @@ struct Copy {
     std::size_t rows;
 };
 thread_local std::deque<Copy> pending; // of this thread's stream
-thread_local std::uint64_t copied = 0; // so many before them
+thread_local std::uint64_t copied = 0; // how many copies were made before them
 thread_local std::size_t copied_from_pageable = 0;
 thread_local onebit_test::StreamWork work;
 thread_local bool quick_stream = false;
@@ -61,7 +61,7 @@ thread_local std::set<int> used_gpus;
 thread_local bool capturing = false;
 thread_local std::size_t captured = 0;
 
-/// A stream is given something to do, or asked for something.
+/// Called when a stream gets work, or is queried.
 void note_work() {
     used_gpus.insert(onebit_test::current_gpu());
     captured += capturing ? 1 : 0;
@@ -69,11 +69,11 @@ void note_work() {
 
 constexpr std::intptr_t kFirstStream = 16; // of GPU 0; CUDA's own special ones come before
 
-// Allocations lie one behind the other, and no address is used twice. The memory itself lies kReserved bytes further
-// on.
+// Allocations lie one after another, and no address is used twice. The memory itself lies kReserved bytes after the
+// address.
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kReserved = std::size_t{1} << 40;
-std::size_t used = 0; // bytes of what is reserved
+std::size_t used = 0; // bytes of the reserved range
 
 std::size_t pages_of(std::size_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
@@ -94,7 +94,7 @@ namespace onebit_test {
 
 namespace {
 
-/// Makes this thread's copies up to one.
+/// Makes this thread's copies up to copy `number`.
 void copy_until(std::uint64_t number) {
     for (; copied < number; ++copied) {
         const Copy& next = pending.front();
@@ -237,7 +237,7 @@ void Device::leave() const {
 
 namespace {
 
-/// The allocation that an address lies in, or NULL; who asks has the lock.
+/// The allocation that an address lies in, or NULL. The caller holds the lock.
 const Known* find_known(const void* address) {
     if (!is_within(allocations, address)) return nullptr;
     return &std::prev(known.upper_bound(const_cast<void*>(address)))->second;
@@ -283,7 +283,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
 }
 
 void DeviceMemory::release(void* memory, std::size_t bytes) {
-    if (!pending.empty()) (void)wait_for(stream_); // as a GPU's does
+    if (!pending.empty()) (void)wait_for(stream_); // as a GPU's free does
     const std::lock_guard lock(device);
     allocations.erase(memory);
     known.erase(memory);
@@ -371,7 +371,7 @@ Status Event::record(Stream stream) {
     note_work();
     int gpu = 0;
     ONEBIT_RETURN_IF_ERROR(device_of(stream, &gpu));
-    if (gpu != onebit_test::current_gpu()) { // whose the event is
+    if (gpu != onebit_test::current_gpu()) { // the GPU that the event belongs to
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "emulated event: GPU %d is current, the stream is of %d",
                              onebit_test::current_gpu(), gpu);
     }

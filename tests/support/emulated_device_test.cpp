@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests on an emulated GPU rest on.
+// The basis of the tests on an emulated GPU.
 
 #include "support/emulated_device.hpp"
 
@@ -17,7 +17,7 @@
 namespace onebit {
 namespace {
 
-/// Whether a process that writes there ends by a segmentation fault.
+/// Whether a process that writes to this address ends by a segmentation fault.
 bool is_out_of_reach(volatile float* place) {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs what is written for a GPU's threads on a CPU, to the letter: each thread is a fiber that goes on until it must
-// wait for those beside it. Finds what a GPU may only show now and then: warps whose threads don't vote together,
-// thread blocks that wait for one who never comes, results that depend on who runs first.
+// Runs code for a GPU's threads on a CPU, strictly by CUDA's rules: each thread is a fiber that runs until it must wait
+// for the threads beside it. Finds errors that a GPU may show only sometimes: warps whose threads don't vote together,
+// thread blocks that wait for a missing thread, results that depend on the order of threads.
 #pragma once
 
 #include <ucontext.h>
@@ -21,7 +21,7 @@ namespace onebit_test {
 
 constexpr unsigned kEmulatedWarpSize = 32;
 
-/// Threads that wait for each other, again and again.
+/// Threads that wait for each other repeatedly.
 struct Rendezvous {
     unsigned members = 0; ///< how many
     unsigned arrived = 0;
@@ -31,11 +31,11 @@ struct Rendezvous {
 
 struct EmulatedWarp {
     Rendezvous rendezvous;
-    // Two rows: the quick may write the next while the slow read the last.
+    // Two rows: quick threads may write the next values while slow ones read the last.
     std::uint64_t slots[2][kEmulatedWarpSize] = {};
 };
 
-/// Where a fiber, or what schedules them, goes on.
+/// The place at which a fiber, or the scheduler, continues.
 struct Place {
     void* words[5]; // as __builtin_setjmp wants it
 };
@@ -44,7 +44,7 @@ struct Fiber {
     Place place = {};
     bool is_there = false;
     Rendezvous* waits_for = nullptr;
-    unsigned generation = 0; // of what it waits for, when it began to
+    unsigned generation = 0; // of the rendezvous, when the wait began
     unsigned exchanges = 0;
     bool done = false;
 };
@@ -64,12 +64,12 @@ class EmulatedBlock {
         all_ = {static_cast<unsigned>(fibers_.size())};
         for (EmulatedWarp& warp : warps_) warp.rendezvous = {kEmulatedWarpSize};
         for (Fiber& fiber : fibers_) {
-            fiber.is_there = fiber.is_there && fiber.done; // not where it was left when something went wrong
+            fiber.is_there = fiber.is_there && fiber.done; // a fiber that an error interrupted starts again
             fiber.waits_for = nullptr;
             fiber.exchanges = 0;
             fiber.done = false;
         }
-        // Each warp as far as it comes by itself: who forgets to wait for another warp is ahead of it, or behind.
+        // Each warp runs as far as it can alone: a warp that forgets to wait for another is ahead of it or behind.
         for (std::size_t done = 0; done < fibers_.size();) {
             bool progress = false;
             for (std::size_t w = 0; w < warps_.size(); ++w) {
@@ -97,7 +97,7 @@ class EmulatedBlock {
 
     void wait_for_all() { wait(all_, "sync"); }
 
-    /// Gives a value to the others of the warp; theirs, when all are there.
+    /// Gives a value to the other threads of the warp; returns the values of all threads, once all are there.
     const std::uint64_t* exchange(unsigned thread, const char* purpose, std::uint64_t value) {
         EmulatedWarp& warp = warps_[thread / kEmulatedWarpSize];
         std::uint64_t* const slots = warp.slots[fibers_[thread].exchanges++ % 2];
@@ -109,10 +109,11 @@ class EmulatedBlock {
   private:
     static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
-    // Between fibers by the compiler's own jumps: swapcontext would call the kernel, for the sake of signals, some
-    // thousand times a block. The address sanitizer must not see them: it takes a jump for the end of a stack's frames.
+    // Switches between fibers use the compiler's jumps: swapcontext would call the kernel, because of signals,
+    // thousands of times a block. The address sanitizer must not see them: it takes a jump for the end of a stack's
+    // frames.
 
-    /// From the scheduler to a fiber, until that pauses.
+    /// From the scheduler to a fiber, until the fiber pauses.
     [[gnu::noinline, gnu::no_sanitize_address]] void resume(Fiber& fiber, char* stack) {
         if (__builtin_setjmp(scheduler_.words) != 0) return;
         if (fiber.is_there) __builtin_longjmp(fiber.place.words, 1);
@@ -123,7 +124,7 @@ class EmulatedBlock {
         if (__builtin_setjmp(fiber.place.words) == 0) return_to_scheduler();
     }
     [[gnu::noinline, gnu::no_sanitize_address]] void return_to_scheduler() { __builtin_longjmp(scheduler_.words, 1); }
-    /// Onto a stack of its own.
+    /// Starts a fiber on its own stack.
     [[gnu::noinline, gnu::no_sanitize_address]] void begin(char* stack) {
         ucontext_t context;
         getcontext(&context);
@@ -135,7 +136,7 @@ class EmulatedBlock {
         setcontext(&context);
     }
 
-    /// Lets each thread of a warp run until it waits; false if all were waiting. Counts those that come to their end.
+    /// Lets each thread of a warp run until it waits; false if all were waiting. Counts the threads that finish.
     bool advance(std::size_t first, std::size_t* done) {
         bool progress = false;
         for (current_ = first; current_ < first + kEmulatedWarpSize; ++current_) {
@@ -149,7 +150,7 @@ class EmulatedBlock {
         return progress;
     }
 
-    /// A fiber's life: a thread of one block after the other.
+    /// A fiber's loop: a thread of one block after another.
     static void enter(unsigned high, unsigned low) {
         auto* const self = reinterpret_cast<EmulatedBlock*>(std::uintptr_t{high} << 32 | low);
         const std::size_t thread = self->current_;
@@ -170,7 +171,7 @@ class EmulatedBlock {
     std::string error_;
 };
 
-/// What the kernels take for a thread.
+/// The kernels' interface to a thread.
 class EmulatedThread {
   public:
     EmulatedThread(EmulatedBlock& owner, unsigned row, unsigned block, unsigned thread)
@@ -198,7 +199,7 @@ class EmulatedThread {
         return value;
     }
 
-    /// Past the last lane: its own value, as on a GPU.
+    /// Past the last lane: the lane's own value, as on a GPU.
     template <typename T>
     T shuffle_down(T value, unsigned distance) const {
         return shuffle(value, lane() + distance < kEmulatedWarpSize ? lane() + distance : lane());
@@ -216,8 +217,8 @@ class EmulatedThread {
     unsigned thread_;
 };
 
-/// Runs body(thread, shared) for each thread of so many rows of so many thread blocks, one block after the other; the
-/// next time the last one first.
+/// Runs body(thread, shared) for each thread of `rows` rows of `blocks` thread blocks, one block after another. Every
+/// second call begins with the last block.
 template <unsigned kWarps, typename Shared, typename Body>
 void run_on_emulated_gpu(std::size_t rows, std::size_t blocks, const Body& body) {
     static thread_local EmulatedBlock block(kWarps); // kept: its stacks take longer to make than to use
@@ -227,7 +228,7 @@ void run_on_emulated_gpu(std::size_t rows, std::size_t blocks, const Body& body)
     for (std::size_t turn = 0; turn < rows * blocks; ++turn) {
         const std::size_t i = last_first ? rows * blocks - 1 - turn : turn;
         const auto in_row = static_cast<unsigned>(i % blocks);
-        std::memset(shared, 0xff, sizeof(shared)); // NaNs: nobody may use what nobody has written
+        std::memset(shared, 0xff, sizeof(shared)); // NaNs: values that nobody wrote must not be used
         block.run(i % 2 == 1, [&](unsigned thread) {
             const EmulatedThread self(block, static_cast<unsigned>(i / blocks), in_row, thread);
             body(self, *reinterpret_cast<Shared*>(shared));

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank sends is left in its team's mail when its turn comes in the stream; the receiver takes it when its own
-// comes. Everything happens under one lock, in the calls of the rank that it concerns.
+// A rank's message is put into its team's mail when the send's turn comes in the stream. The receiver takes it when the
+// turn of the receive comes. Everything happens under one lock, in calls of the rank concerned.
 
 #include "support/emulated_nccl.hpp"
 
@@ -196,7 +196,7 @@ Result recv(void* data, std::size_t count, DataType type, int peer, ncclComm* co
     return add_to_group("ncclRecv", {false, data, count, peer, comm}, stream);
 }
 
-/// What all calls of all ranks have in common.
+/// The common part of all calls of all ranks.
 Result enter_joint_call(const char* name, const void* input, std::size_t in_bytes, const void* output,
                         std::size_t out_bytes, ncclComm* comm, onebit::cuda::Stream stream) {
     if (const Result state = enter(comm, name); state != kSuccess) return state;

@@ -9,10 +9,10 @@
 
 namespace onebit_test {
 
-/// NCCL without NCCL, on the emulated device: ranks are threads of this process, each with its stream. Each call on a
-/// communicator that doesn't block is in progress for so many looks, and longer if the others aren't there yet; only
-/// then does it happen, behind all that the stream was given up to then, and before anything that it was given earlier
-/// is finished no other. One at a time; used from the main thread but for the table.
+/// NCCL without NCCL, on the emulated device: ranks are threads of this process, each with its stream. A call on a
+/// non-blocking communicator is in progress for `busy_looks` looks, and longer until the other ranks are there. Then
+/// the call takes effect, after all earlier work of the stream and before any later work. One object at a time. Used
+/// from the main thread, except the table's functions.
 class EmulatedNccl {
   public:
     explicit EmulatedNccl(int busy_looks = 2);
@@ -22,13 +22,13 @@ class EmulatedNccl {
     EmulatedNccl& operator=(const EmulatedNccl&) = delete;
 
     static const onebit::NcclApi& api();
-    /// The same of a version without ncclAlltoAll.
+    /// The table of a version without ncclAlltoAll.
     static const onebit::NcclApi& older_api();
 
-    /// A user's own, for each rank, on the GPU of number 0; they end with this.
+    /// A user's own communicators, one for each rank, on GPU 0; they end with this object.
     std::vector<ncclComm*> make_comms(int ranks, bool blocking);
 
-    /// From now on all communicators of so numbered ranks, but users' own, have this error.
+    /// From now on all communicators of ranks with this number, except users' own, have this error.
     static void fail(int rank, onebit::nccl::Result error, const std::string& text);
 
     /// How often all ranks together have made such a call, in the whole of a group where it ends one; of those that are
@@ -36,7 +36,7 @@ class EmulatedNccl {
     static int calls(const std::string& name);
     /// How many communicators have been aborted.
     static int aborted();
-    /// What was wrong about the calls so far; the destructor then no longer minds.
+    /// The errors in the calls so far; the destructor no longer fails the test for them.
     std::vector<std::string> take_complaints();
 };
 

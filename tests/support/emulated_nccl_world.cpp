@@ -15,11 +15,11 @@ World world;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience(5); // then the ranks' calls don't match, and nobody will come any more
+constexpr std::chrono::seconds kPatience(5); // after this time the ranks' calls are taken as mismatched
 
 thread_local std::deque<std::shared_ptr<Task>> stream; // this thread's
 
-/// Whether it is over, one way or the other.
+/// Whether the task has ended, in success or failure.
 bool run(Task& task) {
     if (task.done) return true;
     if (task.comm->busy > 0) return false;
@@ -34,23 +34,23 @@ bool run(Task& task) {
     return true;
 }
 
-/// What this thread's stream can do now. Nobody overtakes.
+/// Does the work of this thread's stream that is possible now, in order.
 void run_stream() {
     while (!stream.empty() && run(*std::shared_ptr<Task>(stream.front()))) stream.pop_front();
 }
 
-/// Fails what waits for a rank that has another call to make.
+/// Fails a call that waits for a rank whose call is another one.
 bool is_flawed(ncclComm* comm) {
     const std::string& flaw = comm->team->flaw;
     if (!flaw.empty()) fail(comm, kInternalError, flaw);
     return !flaw.empty();
 }
 
-/// What is wrong about a call that all ranks are to make, if anything is, as one of them sees it.
+/// What is wrong about a call that all ranks must make, as one of them sees it; "" if nothing is.
 std::string find_flaw(const ncclComm& comm, const Meeting& meeting, const std::string& call) {
     if (meeting.calls.size() > 1) return *meeting.calls.begin() + " where others call " + *meeting.calls.rbegin();
     for (const auto& [way, mail] : comm.team->mail) {
-        // This rank has received all that was sent before the call by those who come to it.
+        // This rank has received all messages that the ranks in the meeting sent before it.
         if (way.second != comm.rank || mail.empty() || meeting.inputs.contains(way.first)) continue;
         return "rank " + std::to_string(way.first) + " sends messages where rank " + std::to_string(comm.rank) +
                " calls " + call;

@@ -6,7 +6,7 @@
 
 namespace onebit_test {
 
-// An environment variable while it lives; communicators read it when they are created.
+// An environment variable for the object's lifetime; communicators read it when they are created.
 class Variable {
   public:
     Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Exact averages in rank order, and what to average: cheap values, of which each element, rank and step has its own.
+// Exact averages in rank order, and values to average: cheap ones, different for each element, rank and step.
 #pragma once
 
 #include <cstdint>

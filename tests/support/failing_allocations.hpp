@@ -1,17 +1,18 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Allocations that fail on purpose: operator new, and what the library calls besides (posix_memalign, mmap,
-// memfd_create). failing_allocations.cpp replaces operator new in the executable that it is linked into. The others are
-// replaced by the linker's --wrap (tests/CMakeLists.txt), in objects that are linked into the same executable.
+// Allocations that fail on purpose: operator new, and the library's other allocating calls (posix_memalign, mmap,
+// memfd_create). failing_allocations.cpp replaces operator new in the executable that it is linked into. The other
+// calls are replaced by the linker's --wrap (tests/CMakeLists.txt), in objects that are linked into the same
+// executable.
 #pragma once
 
 #include <string>
 
 namespace onebit_test {
 
-// While it lives, this thread's n-th allocation fails (the first is 1), and with `all_behind` every one behind it.
-// Other threads' are left alone.
+// During its lifetime this thread's n-th allocation fails (the first is 1), and with `all_behind` every later one too.
+// Other threads' allocations are left alone.
 class FailingAllocation {
   public:
     explicit FailingAllocation(long n, bool all_behind = false);
@@ -19,13 +20,13 @@ class FailingAllocation {
     FailingAllocation(const FailingAllocation&) = delete;
     FailingAllocation& operator=(const FailingAllocation&) = delete;
 
-    // Whether there were as many.
+    // Whether there were at least n allocations.
     static bool happened();
-    // Who asked for the one that failed: the innermost functions of the library, as addresses for addr2line.
+    // The origin of the failed allocation: the innermost functions of the library, as addresses for addr2line.
     static std::string place();
 };
 
-// While it lives, this thread's allocations neither fail nor count: for a test's own within a call.
+// During its lifetime this thread's allocations neither fail nor count: for a test's own within a call.
 class Unarmed {
   public:
     Unarmed();

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Files whole, to be damaged and put back.
+// Whole files, which tests damage and restore.
 #pragma once
 
 #include <filesystem>

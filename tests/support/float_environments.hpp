@@ -47,7 +47,7 @@ inline const std::vector<FloatSettings>& foreign_settings() {
     return all;
 }
 
-// What a thread can see of its environment.
+// The part of its environment that a thread can see.
 struct SeenSettings {
     static SeenSettings now() {
         SeenSettings seen;
@@ -67,8 +67,8 @@ struct SeenSettings {
     int rounding = 0, traps = 0, flags = 0;
 };
 
-// The call's result; it is made within the settings, which it must leave as they were. Nothing else happens in them: a
-// test's own arithmetic is the default's.
+// The call's result. The call is made within the settings and must leave them unchanged. Nothing else happens in them:
+// a test's own arithmetic uses the default environment.
 template <typename Call>
 auto call_within(const FloatSettings& settings, RankLog& log, const Call& call) {
     std::fenv_t own;

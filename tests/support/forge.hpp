@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Saved states whose checksums are right whatever is in them: docs/WIRE_FORMAT.md has the layouts.
+// Saved states whose checksums are always right, whatever they contain: docs/WIRE_FORMAT.md has the layouts.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -26,7 +26,7 @@ void put(Bytes& bytes, std::size_t at, T value) {
     if (at + sizeof(T) <= bytes.size()) std::memcpy(bytes.data() + at, &value, sizeof(T));
 }
 
-// What every file begins with: kind, version, rank, ranks, sequence, save.
+// The beginning of every file: kind, version, rank, ranks, sequence, save.
 constexpr std::size_t kSequenceAt = 20, kSaveAt = 24;
 
 // A saved allreduce.
@@ -52,7 +52,7 @@ inline void repair_optimizer(Bytes& bytes) {
     put(bytes, kHeadChecksumAt, XXH3_64bits(bytes.data(), kOptimizerHeader));
 }
 
-// Where a saved optimizer's numbers, rows and values begin.
+// The places in a saved optimizer where numbers, rows and values begin.
 inline std::size_t rows_at(const Bytes& bytes) {
     return kOptimizerHeader + 8 * get<std::uint64_t>(bytes, kNumbersAt);
 }
@@ -60,7 +60,7 @@ inline std::size_t values_at(const Bytes& bytes) {
     return rows_at(bytes) + kRowBytes * get<std::uint32_t>(bytes, kArraysAt);
 }
 
-// Bit patterns that some number may not survive, of any of its types.
+// Bit patterns that may be invalid for some number, whatever its type.
 inline const std::vector<std::uint64_t>& nasty_numbers() {
     const auto bits = [](double value) {
         std::uint64_t pattern = 0;

@@ -6,14 +6,14 @@
 
 namespace onebit_test {
 
-// Another communicator of the same ranks, this one's end of it. Collective.
+// This rank's end of another communicator of the same ranks. Collective.
 inline onebit_comm_t fresh_communicator(onebit_comm_t of, RankLog& log) {
     onebit_comm_t fresh = nullptr;
     ONEBIT_EXPECT_OK(log, onebit_comm_split(of, 0, log.rank(), &fresh));
     return fresh;
 }
 
-// The same with its end; for what may break one.
+// The same, destroyed with the object; for tests that may break it.
 class FreshCommunicator {
   public:
     FreshCommunicator(onebit_comm_t of, RankLog& log) : log_(log), comm_(fresh_communicator(of, log)) {}

@@ -17,7 +17,7 @@
 
 namespace onebit_test {
 
-/// What a rank on such a machine brings along.
+/// A rank's resources on such a machine.
 inline onebit::GpuRank gpu_rank(const onebit::Machine& machine = {}) {
     onebit::GpuRank here;
     here.nccl = &EmulatedNccl::api();

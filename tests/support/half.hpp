@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// binary16 and bfloat16 spelt out, to the nearest and to even between two: what the library's conversions are held to.
+// binary16 and bfloat16 spelt out, to the nearest and to even between two: the reference for the library's conversions.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -67,7 +67,7 @@ inline std::size_t bytes_of(onebit_datatype_t type) {
     return type == ONEBIT_FLOAT32 ? 4 : 2;
 }
 
-// `x` as it is after a stay in `type`.
+// `x` after a conversion to `type` and back.
 inline float rounded(float x, onebit_datatype_t type) {
     if (type == ONEBIT_FLOAT16) return from_half(to_half(x));
     return type == ONEBIT_BFLOAT16 ? from_bfloat(to_bfloat(x)) : x;
@@ -84,7 +84,7 @@ inline std::vector<unsigned char> converted(const std::vector<float>& values, on
     return bytes;
 }
 
-// And back.
+// The values of such bytes.
 inline std::vector<float> as_floats(const std::vector<unsigned char>& bytes, onebit_datatype_t type) {
     std::vector<float> values(bytes.size() / bytes_of(type));
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -97,7 +97,7 @@ inline std::vector<float> as_floats(const std::vector<unsigned char>& bytes, one
     return values;
 }
 
-// As converted, of parameters in their copies: a finite one's is finite.
+// Parameters as converted into their copies: a finite value stays finite.
 inline std::vector<unsigned char> copied(std::vector<float> parameters, onebit_datatype_t type) {
     const float most = type == ONEBIT_FLOAT16 ? 65504.0f : type == ONEBIT_BFLOAT16 ? 0x1.fep127f : FLT_MAX;
     for (float& x : parameters) {

@@ -51,8 +51,8 @@ inline Mode default_mode() {
     return {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK};
 }
 
-// Those of the sign code above, and one of each other codec that the library has. Where calls are slow, the last one of
-// those that have the same group and as much memory: their messages are equally long, and only what they compute
+// The modes of the sign code above, and one mode of each other codec in the library. Where calls are slow, only the
+// last of the modes with the same group and equal memory: their messages are equally long, and only their computation
 // differs.
 inline const std::vector<Mode>& every_mode() {
     static const std::vector<Mode> modes = [] {
@@ -90,7 +90,7 @@ inline const std::vector<Mode>& every_mode() {
     return modes;
 }
 
-// Where the form is LEVELS: on one level of the nodes, with 8 bits inside.
+// For the form LEVELS: one level of the nodes, with 8 bits inside.
 inline onebit_allreduce_config_t form_config(onebit_algorithm_t form, std::uint64_t count, Mode mode = default_mode()) {
     static const onebit_level_t nodes = [] {
         onebit_level_t level = ONEBIT_LEVEL_INIT(ONEBIT_LEVEL_NODE);
@@ -113,7 +113,7 @@ inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = de
     return form_config(ONEBIT_ALGORITHM_FLAT, count, mode);
 }
 
-// Equal to the rounding of a sum of a few numbers of about 1.
+// Equal up to the rounding of a sum of a few numbers of about 1.
 inline bool nearly_same(const std::vector<float>& a, const std::vector<float>& b) {
     bool near = a.size() == b.size();
     for (std::size_t i = 0; near && i < a.size(); ++i) near = std::fabs(a[i] - b[i]) <= 1e-6F;
@@ -132,7 +132,7 @@ inline std::string difference(const std::vector<float>& actual, const std::vecto
     return text.str();
 }
 
-// What went in, less what came out and what is left as error, in so many steps.
+// Input, less output and remaining error, over `steps` steps.
 inline void expect_balanced(RankLog& log, const std::vector<double>& balance, int steps, double largest) {
     double lost = 0;
     for (const double b : balance) lost = std::max(lost, std::fabs(b));
@@ -147,7 +147,7 @@ inline void expect_bits(RankLog& log, const char* what, const std::vector<float>
     log.expect(false, std::string(what) + ": " + difference(actual, expected), __FILE__, __LINE__);
 }
 
-// `count` floats between guards that nobody may touch; begins on 64 bytes, or 4 bytes past that.
+// `count` floats between guards that must stay unchanged; begins on 64 bytes, or 4 bytes past that.
 class Buffer {
   public:
     explicit Buffer(std::size_t count, bool misaligned = false)
@@ -189,7 +189,7 @@ class Allreduce {
         : log_(log), count_(config.count) {
         ONEBIT_EXPECT_OK(log_, onebit_allreduce_create(comm, &config, &handle_));
     }
-    // One that there may not be: get() is NULL then.
+    // A handle whose creation may fail: get() is NULL then.
     Allreduce(onebit_comm_t comm, const onebit_allreduce_config_t& config, RankLog& log, onebit_status_t* made)
         : log_(log), count_(config.count) {
         *made = onebit_allreduce_create(comm, &config, &handle_);
@@ -205,7 +205,7 @@ class Allreduce {
         ONEBIT_EXPECT_OK(log_, onebit_allreduce_run(handle_, input.data(), output.data()));
         return output;
     }
-    // This rank's share of `steps` calls on Gaussian data, so that the error state is of some substance.
+    // This rank's share of `steps` calls on Gaussian data, which give the error state substance.
     std::vector<float> run_steps(std::uint64_t seed, std::uint64_t first, std::uint64_t steps) {
         std::vector<float> output;
         for (std::uint64_t t = first; t < first + steps; ++t)

@@ -14,7 +14,7 @@
 
 namespace onebit_test {
 
-// What a step's values are like, by turns.
+// The kinds of values, which steps take in turn.
 inline constexpr std::uint64_t magnitude_turns = 6;
 
 inline float value_of_magnitude(Random& random, int least, int most, bool signs) {
@@ -24,8 +24,8 @@ inline float value_of_magnitude(Random& random, int least, int most, bool signs)
     return static_cast<float>(signs && random.uniform() < 0.5 ? -value : value);
 }
 
-// Turn 0: of every magnitude; 1: the largest float, of one sign; 2: of both; 3: near it; 4: denormals and what is near
-// them; 5: about 1, but for a few of any.
+// Turn 0: every magnitude; 1: the largest float, of one sign; 2: of both signs; 3: values near it; 4: denormals and
+// values near them; 5: about 1, except a few of any magnitude.
 inline std::vector<float> make_magnitudes(std::size_t count, std::uint64_t seed, int rank, std::uint64_t step) {
     Random random(seed, rank, step);
     const std::uint64_t turn = (step + seed) % magnitude_turns;
@@ -52,8 +52,8 @@ inline bool all_finite(const std::vector<float>& values) {
     return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-// Whether an exact average of all ranks' values of this seed and step is one, but for the roundings of a sum in float,
-// and for what a flush to zero may take of each addend.
+// Whether `average` is the exact average of all ranks' values of this seed and step, except for the roundings of a sum
+// in float and for the possible flush to zero of each addend.
 inline bool is_average_of_magnitudes(const std::vector<float>& average, std::uint64_t seed, int ranks,
                                      std::uint64_t step) {
     std::vector<double> sum(average.size()), magnitude(average.size());

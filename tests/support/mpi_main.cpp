@@ -50,8 +50,8 @@ class HeldOutput {
     int saved_ = -1;
 };
 
-// A communicator and handles on it that outlive MPI: each call on them says why it fails. One rank has nobody to ask,
-// and its calls may succeed.
+// A communicator and handles on it that outlive MPI: each call on them says why it fails. A single rank has no peer to
+// ask, and its calls may succeed.
 class Outliving {
   public:
     Outliving() : values_(4096, 1.0F), parameters_(values_) {
@@ -70,7 +70,7 @@ class Outliving {
         if (!made) std::printf("before MPI_Finalize: %s\n", onebit_last_error());
     }
 
-    // Whether all is as it should be. Prints what isn't.
+    // Whether all results are as expected. Prints those that are not.
     bool end() {
         float* const values = values_.data();
         bool right = refused("run, dense", onebit_allreduce_run(dense_, values, values));
@@ -84,7 +84,7 @@ class Outliving {
         if (finished == ONEBIT_SUCCESS) finished = onebit_allreduce_wait(flat_);
         right = refused("start and wait", finished) && right;
         right = refused("step", onebit_optimizer_step(adam_)) && right;
-        onebit_comm_abort(comm_, "MPI is gone"); // tells nobody
+        onebit_comm_abort(comm_, "MPI is gone"); // no other rank is told
         onebit_optimizer_destroy(adam_);
         for (onebit_allreduce_t each : {dense_, flat_, handle}) onebit_allreduce_destroy(each);
         for (onebit_comm_t each : {part, comm_}) onebit_comm_destroy(each);

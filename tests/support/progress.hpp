@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Started operations that onebit_comm_progress moves on, and what their callbacks are told.
+// Started operations that onebit_comm_progress advances, and the results that their callbacks get.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -18,7 +18,7 @@ inline void progress_to_the_end(onebit_comm_t comm, RankLog& log) {
         ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
 }
 
-// Polls what was started until it has ended: test(&done).
+// Polls an operation until it has ended: test(&done).
 template <typename Test>
 onebit_status_t poll(const Test& test) {
     onebit_status_t status = ONEBIT_SUCCESS;
@@ -26,7 +26,7 @@ onebit_status_t poll(const Test& test) {
     return status;
 }
 
-// What a callback was told.
+// The results that a callback got.
 struct Told {
     int times = 0;
     onebit_status_t status = ONEBIT_ERROR_INTERNAL;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Ranks that are threads of this process and talk as processes without MPI do.
+// Ranks that are threads of this process and communicate like processes without MPI.
 #include <cstdlib>
 
 #include "support/rank_runner.hpp"

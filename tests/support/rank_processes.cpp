@@ -19,7 +19,7 @@ int world_size() {
     return size;
 }
 
-// There are more ranks than cores: a rank that waits must let the others work. MPICH's own waiting doesn't.
+// There are more ranks than cores: a rank that waits must let the others work. MPICH's own wait doesn't.
 void wait_politely(MPI_Request* request) {
     for (int done = 0; done == 0;) {
         MPI_Test(request, &done, MPI_STATUS_IGNORE);

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What runs ranks has in common, whether they are threads or processes.
+// The parts that runners of ranks share, whether ranks are threads or processes.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace onebit_test {
 
-// Calls run(); ends the process with a message where that takes too long.
+// Calls run(); ends the process with a message if run() takes too long.
 void run_watched(const std::vector<RankLog*>& logs, const std::function<void()>& run);
 
 // Runs n ranks as threads of this process, each in run_rank(its log), and then `afterwards`; reports what they logged.
@@ -23,10 +23,10 @@ void run_as_threads(int n, const std::function<void(RankLog&)>& run_rank,
 // What a bootstrap's allgather does: all = every rank's bytes, in rank order. Collective.
 void gather_into(RankLog& log, const void* mine, void* all, std::size_t bytes);
 
-// What the body throws is a failure like others.
+// An exception from the body counts as a failure.
 void run_body(const Body& body, onebit_comm_t comm, RankLog& log);
 
-// To Catch2: on the main thread.
+// Reports to Catch2: on the main thread.
 void report(const RankLog& log);
 
 } // namespace onebit_test

@@ -53,7 +53,7 @@ class RankLog {
     bool expect_failure(onebit_status_t expected, const std::string& needles, onebit_status_t actual, const char* call,
                         const char* file, int line);
 
-    // What every failure from now on is labelled with.
+    // The label of every failure from now on.
     void context(std::string text);
 
     // Collective. Each rank's bytes, by rank; lengths may differ.
@@ -82,21 +82,21 @@ class RankLog {
 
 using Body = std::function<void(onebit_comm_t, RankLog&)>;
 
-// What follows is in rank_threads.cpp and in rank_processes.cpp.
+// The following functions are in rank_threads.cpp and in rank_processes.cpp.
 
 // The numbers of ranks that a test is to run with.
 std::vector<int> rank_counts();
-// Whether calls are quick enough to try what differs in arithmetic alone, and not in what is sent.
+// Whether calls are quick enough to also try cases that differ only in arithmetic, not in messages.
 bool calls_are_quick();
-// Whether there can be so many. A test that needs a certain number does nothing else.
+// Whether n ranks are possible. A test that needs a certain number does nothing otherwise.
 bool can_have_ranks(int n);
 void run_ranks(int n, const Body& body);
-// On each of those numbers, from `least` on. Once in a test case: it is a generator of Catch2.
+// On each number of rank_counts(), from `least` on. Once in a test case: it is a generator of Catch2.
 inline void for_each_size(int least, const Body& body) {
     const int n = GENERATE(from_range(rank_counts()));
     if (n >= least) run_ranks(n, body);
 }
-// Of their communicators.
+// The transport of the ranks' communicators.
 const char* transport_name();
 // May two threads of one rank talk at once?
 bool threads_allowed();

@@ -5,8 +5,8 @@
 
 namespace onebit::test {
 
-// Runs the executable's tests as the command line says; what main() returns. Catch2 itself is compiled here alone, once
-// for all executables.
+// Runs the executable's tests as the command line says; returns the exit status for main(). Catch2 itself is compiled
+// only here, once for all executables.
 int run_tests(int argc, char** argv);
 
 } // namespace onebit::test

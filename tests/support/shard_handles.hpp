@@ -144,8 +144,8 @@ using OtherHalf = std::conditional_t<Collective::gathers, ReduceScatter, AllGath
 // How a call is made.
 struct Way {
     bool in_place = false;
-    bool misaligned = false; // by four bytes
-    bool started = false;    // and waited for
+    bool misaligned = false; // the address, by four bytes
+    bool started = false;    // start and wait, instead of run
 };
 inline std::vector<Way> all_ways() {
     std::vector<Way> ways;
@@ -155,11 +155,11 @@ inline std::vector<Way> all_ways() {
     return ways;
 }
 
-// What came of a call. The message is onebit_last_error's.
+// The result of a call. The message is onebit_last_error's.
 struct Outcome {
     onebit_status_t status = ONEBIT_SUCCESS;
     std::vector<float> output;
-    bool untouched = false; // the memory of the result is as it was
+    bool untouched = false; // the result's memory is unchanged
 };
 
 // A handle; creation and destruction are collective.
@@ -192,7 +192,7 @@ class Shards {
         return make_data(kind, input_count(), seed, log_.rank(), step);
     }
 
-    // Everything but the result's place is checked to be as it was.
+    // Checks that all memory but the result's is unchanged.
     Outcome call(const std::vector<float>& input, Way way = {}) {
         Buffer whole(count_, way.misaligned), part(shard_.count, way.misaligned);
         const std::vector<float> before(count_, 3.5F), part_before(shard_.count, 3.5F);
@@ -229,13 +229,13 @@ class Shards {
         ONEBIT_EXPECT_STATUS(log_, ONEBIT_SUCCESS, outcome.status);
         return outcome.output;
     }
-    // This rank's part of `steps` calls on Gaussian data, so that the error state is of some substance.
+    // This rank's part of `steps` calls on Gaussian data, which give the error state substance.
     std::vector<float> run_steps(std::uint64_t seed, std::uint64_t first, std::uint64_t steps) {
         std::vector<float> output;
         for (std::uint64_t t = first; t < first + steps; ++t) output = run(input(Kind::gaussian, seed, t));
         return output;
     }
-    // With bounds that a sanitizer sees.
+    // Copied with bounds that a sanitizer sees.
     std::vector<float> error() {
         Buffer error(input_count());
         ONEBIT_EXPECT_OK(log_, Collective::get_error(handle_, error.data()));
@@ -260,7 +260,7 @@ class Shards {
     }
 
   private:
-    // NULL is a shard's that has no elements.
+    // A shard without elements is passed as NULL.
     float* part_pointer(Buffer& part) const { return shard_.count == 0 ? nullptr : part.data(); }
     bool same_outside_shard(const std::vector<float>& a, const std::vector<float>& b) const {
         for (std::uint64_t i = 0; i < count_; ++i)

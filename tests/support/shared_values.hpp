@@ -14,7 +14,7 @@
 
 namespace onebit_test {
 
-// This rank's, as floats; frees itself.
+// This rank's memory, as floats; frees itself.
 class SharedValues {
   public:
     SharedValues(onebit_comm_t comm, std::size_t count, RankLog& log) : log_(log) {
@@ -43,7 +43,7 @@ inline std::vector<float> get(const float* from, std::uint64_t count) {
     return {from, from + count};
 }
 
-// Whether the last call went by other ranks' values where they lie.
+// Whether the last call read other ranks' values directly where they lie.
 inline bool was_direct(Allreduce& reduce) {
     return std::string(reduce.info().transport).ends_with(", shared buffers");
 }

@@ -6,8 +6,8 @@
 
 namespace onebit_test {
 
-// A part of a part of a part: all ranks, and so few tags that a dozen handles use them up, where ranks have tags.
-// `levels`: fewer for what is a part itself.
+// A part of a part of a part, with all ranks and so few tags that a dozen handles use them up, where ranks have tags.
+// `levels`: fewer where `of` is itself a part.
 class SmallPart {
   public:
     SmallPart(onebit_comm_t of, RankLog& log, int levels = 3) : log_(log) {

@@ -20,7 +20,7 @@ void run_as_threads(int n, const std::function<void(RankLog&)>& run_rank,
             slots[r] = std::move(mine);
             meeting.arrive_and_wait();
             std::vector<Bytes> all = slots;
-            meeting.arrive_and_wait(); // nobody writes the next round's slot before all have read this one's
+            meeting.arrive_and_wait(); // all ranks read this round's slots before any writes the next
             return all;
         }));
         pointers.push_back(logs.back().get());

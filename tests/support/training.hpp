@@ -40,7 +40,7 @@ inline bool freezes(onebit_optimizer_kind_t kind) {
     return kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
 }
 
-// What the kind can compress.
+// The quantities that the kind can compress.
 inline std::vector<onebit_compressed_t> ways_to_compress(onebit_optimizer_kind_t kind) {
     if (!freezes(kind)) return {ONEBIT_COMPRESSED_UPDATES};
     return {ONEBIT_COMPRESSED_UPDATES, ONEBIT_COMPRESSED_MOMENTA};
@@ -65,7 +65,7 @@ inline onebit_optimizer_config_t optimizer_config(onebit_optimizer_kind_t kind, 
 }
 
 // The kind's stages within a few steps. It freezes after step 6. 0/1 Adam averages exactly at 1, 2, 4 and 6, in its
-// compressed rounds at 3 and 5; then come rounds at 7, 8 and 9, each second step's from 10 on, each fourth's from 13.
+// compressed rounds at 3 and 5. Later rounds: at 7, 8 and 9, at each second step from 10, at each fourth from 13.
 inline onebit_optimizer_config_t quick_config(onebit_optimizer_kind_t kind, double lr = 0.01) {
     onebit_optimizer_config_t config = optimizer_config(kind, lr);
     if (freezes(kind)) config.freeze_step = 6;
@@ -79,8 +79,8 @@ inline std::vector<float> initial_parameters(std::size_t count) {
     return make_data(Kind::gaussian, count, 1000, 0, 0);
 }
 
-// Gaussian around a value of each element's own, which all ranks and steps share; of a magnitude that differs a
-// hundredfold along the elements.
+// Gaussian around one value for each element, which all ranks and steps share. The magnitude differs a hundredfold
+// along the elements.
 inline Gradient gaussian_gradient(std::size_t count, std::uint64_t seed) {
     const std::vector<float> shared = make_data(Kind::gaussian, count, seed, 999, 0);
     return [count, seed, shared](int rank, std::uint64_t step) {
@@ -101,7 +101,7 @@ inline Gradient beginning_late(Gradient inner, std::size_t first, std::size_t en
     };
 }
 
-// All that makes an optimizer.
+// Everything that an optimizer is created from.
 struct Setup {
     onebit_optimizer_config_t config;
     Sizes sizes;
@@ -129,7 +129,7 @@ class Training {
         : Training(comm, setup, initial_parameters(total(setup.sizes)), log) {}
     Training(onebit_comm_t comm, const Setup& setup, const std::vector<float>& start, RankLog& log)
         : Training(comm, setup, start, log, nullptr) {}
-    // One that there may not be: get() is NULL then.
+    // An optimizer whose creation may fail: get() is NULL then.
     Training(onebit_comm_t comm, const Setup& setup, RankLog& log, onebit_status_t* made)
         : Training(comm, setup, initial_parameters(total(setup.sizes)), log, made) {}
     ~Training() { ONEBIT_EXPECT_OK(log_, onebit_optimizer_destroy(handle_)); }
@@ -186,7 +186,7 @@ class Training {
     }
 
   private:
-    // `made`: NULL, and it must be.
+    // `made`: NULL if creation must succeed.
     Training(onebit_comm_t comm, const Setup& setup, const std::vector<float>& start, RankLog& log,
              onebit_status_t* made)
         : log_(log), setup_(setup) {
@@ -234,14 +234,14 @@ class Training {
     onebit_optimizer_t handle_ = nullptr;
 };
 
-// Everything that a test can see of a training, in which nothing may change when a call fails.
+// Everything that a test can see of a training. A call that fails must change nothing in it.
 struct Snapshot {
     explicit Snapshot(Training& training)
         : parameters(training.parameters()),
           copies(training.copies()),
           errors(training.errors()),
           info(training.info()) {}
-    // But for the bytes sent, which any agreement adds to, and the steps skipped.
+    // Except the bytes sent, which grow with any agreement, and the steps skipped.
     bool same_as(const Snapshot& other) const {
         const onebit_optimizer_info_t &a = info, &b = other.info;
         return same_bits(parameters, other.parameters) && copies == other.copies && errors.same_as(other.errors) &&

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machines without hwloc, or with another one. That libonebit starts there: tests/c_api/check_library.py.
+// Machines without hwloc, or with another hwloc. tests/c_api/check_library.py tests that libonebit starts there.
 
 #include "topology/hwloc_calls.hpp"
 

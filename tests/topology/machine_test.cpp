@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What is read from machines of several shapes: hwloc's dumps in machines/, and this very machine.
+// The data read from machines of several shapes: hwloc's dumps in machines/, and the machine of the test.
 #include "topology/machine.hpp"
 
 #include <sys/stat.h>
@@ -23,7 +23,7 @@ using Paths = std::vector<std::vector<Path>>;
 constexpr Path self = Path::kSelf, pix = Path::kPix, pxb = Path::kPxb, phb = Path::kPhb, node = Path::kNode,
                sys = Path::kSys;
 
-// A file of its own for the test that made it.
+// A file for one test alone.
 class File {
   public:
     explicit File(const std::string& text) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A transport that wraps another hands on every verb, progress and giving up among them.
+// A transport that wraps another forwards every verb, progress and giving up among them.
 #include "transport/forwarding.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using Calls = std::vector<std::string>;
 
-/// Notes each verb that reaches it. All of them are overridden: one more in Transport is one more here.
+/// Notes each verb that reaches it. All verbs are overridden: a new verb in Transport needs an override here.
 class Recorder final : public Transport {
   public:
     explicit Recorder(Calls& calls) : calls_(calls) {}

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only the in-process transport can show: peers that leave, messages that don't fit, and calls nobody answers.
+// Cases that only the in-process transport can show: peers that leave, wrong message sizes, and unanswered calls.
 
 #include "transport/loopback.hpp"
 

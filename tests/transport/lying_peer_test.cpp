@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A peer that lies: what it sends is refused, or kept within bounds, and nothing beyond what is there is touched.
+// A peer that lies: its messages are refused, or kept within bounds, and no memory outside those bounds is touched.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace onebit {
 namespace {
 
-/// As connection.hpp has it on the wire.
+/// The frame on the wire, as in connection.hpp.
 struct Frame {
     std::uint32_t kind = 0;
     std::int32_t tag = 7;
@@ -30,7 +30,7 @@ struct Frame {
 };
 enum Kind : std::uint32_t { kMessage = 1, kReady = 2, kNotice = 3 };
 
-/// What a peer says, so many times over; and what is said to it goes nowhere.
+/// A peer's frame, repeated a number of times; data sent to the peer is discarded.
 class Speech final : public Stream {
   public:
     Speech(const Frame& frame, std::size_t times) : words_(std::bit_cast<Words>(frame)), left_(times * words_.size()) {}
@@ -95,7 +95,7 @@ TEST_CASE("messages that nobody waits for are read up to a bound, empty ones too
     CHECK(peer.connection->lost().ok());
     CHECK(peer.speech->left() > (std::size_t{2} << 20) * sizeof(Frame));
 
-    Transfer receive{7, nullptr, 0}; // whoever waits for one gets it, and makes room for another
+    Transfer receive{7, nullptr, 0}; // a receive gets one, and makes room for another
     peer.connection->post_receive(receive);
     CHECK_FALSE(receive.pending);
 }
@@ -142,7 +142,7 @@ TEST_CASE("memory that a peer shares is mapped only where it has the bytes that 
         CHECK(MappedMemory::open(address, bytes, &other).code() == code);
         CHECK(other == nullptr);
     };
-    expect_refused(2 * kBytes, ONEBIT_ERROR_TRANSPORT); // other than what it says
+    expect_refused(2 * kBytes, ONEBIT_ERROR_TRANSPORT); // another size than it announces
     address.bytes = 2 * kBytes;
     expect_refused(2 * kBytes, ONEBIT_ERROR_TRANSPORT); // what it says isn't there
     address.bytes = kBytes;

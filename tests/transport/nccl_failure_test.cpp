@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL that is not there, or not as it should be.
+// A missing NCCL, or one that doesn't work as it should.
 
 #include <atomic>
 #include <string>
@@ -22,7 +22,7 @@ struct Outcome {
     Status later;
 };
 
-/// An exchange of four bytes of the GPU's with every other rank.
+/// An exchange of four bytes in the GPU's memory with every other rank.
 struct Words {
     explicit Words(Transport& transport)
         : memory(nullptr), words(static_cast<std::size_t>(2 * transport.size()), memory) {
@@ -84,7 +84,7 @@ TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]
             if (transport->rank() == 1) { // never starts
                 while (!over) std::this_thread::yield();
                 transport->give_up({});
-                transport->give_up({}); // once is enough, twice no harm
+                transport->give_up({}); // once is enough, twice does no harm
                 return {};
             }
             ONEBIT_RETURN_IF_ERROR(words.exchange->start());
@@ -117,7 +117,7 @@ TEST_CASE("an error is told to who asks again about what is done", "[nccl]") {
         return finish(*exchange);
     });
     CHECK(outcomes[0].status.code() == ONEBIT_ERROR_TRANSPORT);
-    CHECK(EmulatedNccl::aborted() == 1); // and what is broken isn't finalised
+    CHECK(EmulatedNccl::aborted() == 1); // a broken communicator isn't finalised
 }
 
 TEST_CASE("given up, the operations in flight end, and none begins", "[nccl]") {

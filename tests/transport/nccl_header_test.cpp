@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What we declare of NCCL is what it declares itself. All of it is found out by the compiler.
+// Our declarations of NCCL agree with NCCL's own. The compiler checks everything.
 
 #include <nccl.h>
 #include <onebit/onebit_nccl.h>
@@ -38,7 +38,7 @@ static_assert(NcclApi::kOldest == NCCL_VERSION(2, 19, 0) && NcclApi::kOldest == 
 static_assert(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId) && alignof(nccl::UniqueId) == alignof(ncclUniqueId));
 static_assert(std::is_same_v<nccl::Comm, ncclComm_t> && std::is_same_v<cuda::Stream, cudaStream_t>);
 
-// Ours is the beginning of theirs, and ends where a newer one, or nothing, goes on.
+// Our struct is the beginning of NCCL's, and ends where newer fields, or none, follow.
 static_assert(sizeof(nccl::Config) <= sizeof(ncclConfig_t));
 static_assert(offsetof(nccl::Config, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(nccl::Config, magic) == offsetof(ncclConfig_t, magic));
@@ -58,7 +58,7 @@ static_assert(kOurs.blocking == kTheirs.blocking && kOurs.cga_cluster_size == kT
               kOurs.min_ctas == kTheirs.minCTAs && kOurs.max_ctas == kTheirs.maxCTAs &&
               kOurs.net_name == kTheirs.netName && kOurs.split_share == kTheirs.splitShare);
 
-// ---- functions: as many arguments, each of that size and either a pointer on both sides or on neither ----
+// ---- functions: equally many arguments, each of that size and either a pointer on both sides or on neither ----
 
 template <typename Type>
 constexpr std::size_t shape() {

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exchanges between all ranks by one call of NCCL's, an emulated one: which row arrives where, what else is left alone,
-// and that ranks which don't make the same call learn so.
+// Exchanges between all ranks by one call of NCCL's, an emulated one: the place where each row arrives, other memory
+// unchanged, and an error on ranks which don't make the same call.
 
 #include <algorithm>
 #include <functional>
@@ -22,7 +22,7 @@ using onebit_test::EmulatedNccl;
 using onebit_test::run_nccl_ranks;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kMargin = 5; ///< bytes around what is received, so that it begins at an odd address
+constexpr std::size_t kMargin = 5; ///< bytes around the received rows, so that the rows begin at an odd address
 
 struct Outcome {
     Bytes received; ///< with margins
@@ -30,7 +30,7 @@ struct Outcome {
     Status status;
 };
 
-/// Of the row that a rank sends to another; all-gathers send the same to all.
+/// A byte of the row that one rank sends to another; all-gathers send the same row to all.
 std::byte value(int from, int to, std::size_t i, unsigned round) {
     const auto mixed =
         101 * static_cast<unsigned>(from) + 37 * static_cast<unsigned>(to) + 7 * i + i / 251 + 13 * round;
@@ -61,7 +61,7 @@ class Rows {
         return transport.plan_native(pattern, from, to(), row_bytes_, exchange);
     }
 
-    /// What is sent where it is to be, and zeroes where nothing has come yet.
+    /// The sent rows in their places, and zeroes where nothing has come yet.
     void fill(unsigned round) {
         Bytes sent(sent_.size());
         Bytes received(received_.size());
@@ -180,7 +180,7 @@ TEST_CASE("an older NCCL has an all-gather, but no all-to-all; other transports 
     }
 }
 
-/// What the emulated NCCL says of ranks that plan exchanges, each as it likes.
+/// The emulated NCCL's complaints about ranks that plan exchanges, each in its own way.
 using PlanOne = std::function<Status(Transport&, Rows&, std::unique_ptr<Exchange>*)>;
 
 std::vector<std::string> complaints_about(int ranks, const std::function<PlanOne(int)>& plan_of) {

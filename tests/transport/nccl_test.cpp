@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport over NCCL, on an emulated one: what arrives where, in which order, and what is said when it doesn't.
+// The transport over NCCL, on an emulated one: where messages arrive, in which order, and the errors when they don't.
 
 #include "transport/nccl.hpp"
 
@@ -24,7 +24,7 @@ using onebit_test::EmulatedNccl;
 using onebit_test::run_nccl_ranks;
 using Bytes = std::vector<std::byte>;
 
-/// What the tests below say of a rank.
+/// The tests' findings about a rank.
 struct Outcome {
     Status status;
     std::vector<std::string> wrong; ///< what didn't arrive as it should have
@@ -54,7 +54,7 @@ Status finish(Operation& operation) {
 
 cuda::DeviceMemory device_memory(nullptr);
 
-/// A message's place, on the host or the GPU, where it begins at an odd address. What is on the GPU is written and read
+/// A message's place, on the host or the GPU, where it begins at an odd address. A place on the GPU is written and read
 /// in order with the stream.
 class Place {
   public:
@@ -71,7 +71,7 @@ class Place {
         for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = value(seed, i);
         return on_device_ ? cuda::copy_later(device_.data(), host_.data(), host_.size(), nullptr) : Status();
     }
-    /// Empties the place of what was there before.
+    /// Clears the previous content of the place.
     Status clear() {
         host_.fill_zero();
         return on_device_ ? cuda::copy_later(device_.data(), host_.data(), host_.size(), nullptr) : Status();
@@ -206,7 +206,7 @@ TEST_CASE("several operations in flight keep their order, whichever is asked for
         for (unsigned round = 0; round < 3; ++round) {
             ONEBIT_RETURN_IF_ERROR(first.start(round));
             ONEBIT_RETURN_IF_ERROR(nothing->start());
-            // Not all ranks have as many of them waiting.
+            // Ranks have different numbers of them waiting.
             if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(first.finish(outcome));
             ONEBIT_RETURN_IF_ERROR(second.start(round));
             if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(second.finish(outcome));

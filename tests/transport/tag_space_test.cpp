@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The tags of several ranks, which take them together and let them go apart: whatever they do, all ranks take the same,
-// and nothing is taken that some rank still holds.
+// The tags of several ranks, which take tags together and release them separately: in any order of calls all ranks take
+// the same tags, and no tag is taken that some rank still holds.
 #include "transport/tag_space.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Ranks {
     std::size_t ranks() const { return spaces_.size(); }
     std::map<int, int>& held(std::size_t rank) { return held_[rank]; }
 
-    /// By all. False where there is no room on any.
+    /// On all ranks. False if no rank has room.
     template <typename Take>
     bool take(int tags, const Take& take_one) {
         int common = -1;
@@ -107,7 +107,7 @@ TEST_CASE("nothing is taken that a rank still holds, whatever ranks do", "[trans
         for (std::size_t r = 0; r < all.ranks(); ++r) {
             while (!all.held(r).empty()) all.let_go(r, 0);
         }
-        all.tell_each_other(); // and all of it is there again
+        all.tell_each_other(); // all tags are free again
         CHECK(all.take_channel(all.space(0).tags()));
     }
 }
