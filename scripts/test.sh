@@ -10,9 +10,10 @@ usage() {
     cat <<'END'
 usage: scripts/test.sh [PRESET...]
 
-Installs what is missing (Debian; needs root or sudo), builds everything and runs all tests, once for each preset of
-CMakePresets.json that is named. Default: release release-mpich. These run all tests with Open MPI, and with MPICH the
-tests that use MPI, on 1 and 2 ranks. Simulated clusters and fuzzing are not included: see CONTRIBUTING.md.
+Installs what is missing (Debian; needs root or sudo), builds everything and runs the tests, once for each preset of
+CMakePresets.json that is named. Default: release release-mpich. These run the tests with Open MPI, and with MPICH those
+that depend on the MPI, on 1 and 2 ranks. Simulated clusters and fuzzing are not included: see CONTRIBUTING.md.
+docs/RELIABILITY.md lists what else is left out.
 Other presets: dev, clang, asan, tsan.
 END
 }

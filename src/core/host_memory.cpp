@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/copy_bytes.hpp"
 #include "core/memory.hpp"
 #include "core/partition.hpp"
 
@@ -58,7 +59,7 @@ class HostMemory final : public Memory { // NOLINT(cppcoreguidelines-virtual-cla
             std::free(memory);
         }
     }
-    void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+    void copy(void* to, const void* from, std::size_t bytes) override { copy_bytes(to, from, bytes); }
     void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
 };
 

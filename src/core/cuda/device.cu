@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "core/copy_bytes.hpp"
 #include "core/cuda/check.hpp"
 #include "core/cuda/device.hpp"
 
@@ -278,7 +279,7 @@ class PinnedMemory final : public Memory {
     void release(void* memory, std::size_t /*bytes*/) override {
         (void)check("free of host memory", cudaFreeHost(memory));
     }
-    void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+    void copy(void* to, const void* from, std::size_t bytes) override { copy_bytes(to, from, bytes); }
     void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
 };
 
